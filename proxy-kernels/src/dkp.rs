@@ -27,9 +27,9 @@
 //! per thread is the same for all launches of a module.
 //!
 //! # Classes
-//! The module of a register class also contains the candidates of the lower classes, as far as
-//! their blocks fit a compute unit with its registers. So candidates of different classes can share
-//! a launch: in the module of the highest class among them, whose occupancy is the lowest.
+//! The module of a register class also contains the candidates of lower classes whose blocks fit a
+//! compute unit with the registers of this class. So candidates of different classes can share a
+//! launch, in the module of the highest class among them. Its occupancy is the lowest of theirs.
 
 use crate::amd::JumpTarget;
 use crate::body_call::BodyCall;

@@ -52,7 +52,7 @@ impl DeviceModel {
         Occupancy { blocks, warps: blocks * warps, limit }
     }
 
-    /// Blocks of `threads` threads that fit a compute unit as far as its registers are concerned.
+    /// Blocks of `threads` threads that the register file of a compute unit has room for.
     pub(crate) fn blocks_by_registers(&self, registers: u32, threads: u32) -> u32 {
         let (file, warps) = (&self.registers, threads.div_ceil(self.warp_threads).max(1));
         if registers > file.per_thread_max {

@@ -1,5 +1,5 @@
-//! Clients that others wrote, unmodified: load as perf_analyzer makes it, KServe's SDK, and a client
-//! that knows the service by reflection alone.
+//! Unmodified third-party clients: load like that of perf_analyzer, KServe's SDK, and a client that
+//! knows the service by reflection alone.
 
 use crate::batching::add;
 use crate::serve::Daemon;
@@ -14,7 +14,7 @@ pub(crate) fn clients_python() -> Result<PathBuf> {
     Ok(python().ancestors().nth(3).context("an environment has a folder")?.join("clients/bin/python"))
 }
 
-/// Runs a script, and passes on what it measured and skipped.
+/// Runs a script, and reports its measurements and skipped tests as those of this test.
 fn run(script: &mut Command) -> Result<String> {
     let output = script.env("PYTHONDONTWRITEBYTECODE", "1").output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

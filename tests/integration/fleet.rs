@@ -411,7 +411,7 @@ fn policies_are_compared_in_simulation_and_on_two_devices() -> Result<()> {
             ensure!(split == requests, "{row}");
         }
         ensure!(row["mean_error"].is_f64() && row["p99_error"].is_f64(), "{row}");
-        println!("{}: mean {} %, p99 {} %", row["policy"], row["mean_error"], row["p99_error"]);
+        println!("{}: mean off by {}, p99 by {}", row["policy"], row["mean_error"], row["p99_error"]);
     }
     for order in ["real_order", "simulated_order"] {
         ensure!(json[order].as_array().map(Vec::len) == Some(3), "{json}");

@@ -60,8 +60,8 @@ fn narrow_types_answer_as_onnx_does() -> Result<()> {
     all_run("narrow_cases.py", 39)
 }
 
-/// Runs every case that a script of `tests/python` writes, `count` cases; each has to be right as
-/// it is.
+/// Runs the `count` cases that a script of `tests/python` writes. Each must be correct with all inputs
+/// given at run time.
 fn all_run(script: &str, count: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = root().join("tests/python").join(script);
@@ -86,7 +86,7 @@ fn all_run(script: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Labels, tables, moved and new strings, as ONNX Runtime answers.
+/// Operators that label, look up, move and make strings agree with ONNX Runtime.
 #[test]
 fn strings_answer_as_onnx_runtime_does() -> Result<()> {
     all_run("string_cases.py", 32)

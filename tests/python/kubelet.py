@@ -210,8 +210,8 @@ class Kubelet:
 class Daemon:
     """A daemon with its own port, socket and state."""
 
-    def __init__(self, atoll, folder):
-        self.atoll, self.folder = atoll, folder
+    def __init__(self, atoll, folder, compute_units=2):
+        self.atoll, self.folder, self.compute_units = atoll, folder, compute_units
         (folder / "repository").mkdir(parents=True)
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
@@ -226,7 +226,8 @@ class Daemon:
         names = ("XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
         environment = os.environ | {name: str(self.folder) for name in names}
         environment.pop("ATOLL_CONTROL_SOCKET", None)
-        arguments = ["serve", "--http-port", str(self.port), "--no-grpc", "--metrics-port", "0", "--compute-units", "2"]
+        arguments = ["serve", "--http-port", str(self.port), "--no-grpc", "--metrics-port", "0"]
+        arguments += ["--compute-units", str(self.compute_units)]
         arguments += ["--memory-limit", "256M", "--model-repository", str(self.folder / "repository")]
         with open(self.folder / "daemon.log", "a") as log:
             command = [self.atoll, *arguments, "--ready-file", str(ready)]

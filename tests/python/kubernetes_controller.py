@@ -39,7 +39,7 @@ class Cluster:
     def __init__(self, atoll, controller, folder):
         self.atoll, self.controller = atoll, controller
         self.api, self.programs = ApiServer(), Programs(folder)
-        self.daemons = [Daemon(atoll, folder / f"d{at}") for at in range(2)]
+        self.daemons = [Daemon(atoll, folder / f"d{at}", compute_units=4) for at in range(2)]
         self.controllers = []
 
     def start(self, bundle):
@@ -51,7 +51,8 @@ class Cluster:
             self.api.create("nodes", None, {"metadata": {"name": f"gpu-{at}", "labels": labels}, "spec": {}})
             ports = [{"name": "http", "containerPort": daemon.port}]
             labels = {"app.kubernetes.io/component": "daemon"}
-            pod = {"metadata": {"name": f"atoll-{at}", "labels": labels}, "status": {"podIP": "127.0.0.1"}}
+            status = {"podIP": "127.0.0.1", "phase": "Running"}
+            pod = {"metadata": {"name": f"atoll-{at}", "labels": labels}, "status": status}
             pod["spec"] = {"nodeName": f"gpu-{at}", "containers": [{"name": "daemon", "ports": ports}]}
             self.api.create("pods", "atoll-system", pod)
 

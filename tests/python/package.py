@@ -6,6 +6,7 @@ package.py FOLDER   exits with 1 and prints the difference; FOLDER has the bundl
 
 import ast
 import inspect
+import math
 import os
 import subprocess
 import sys
@@ -129,6 +130,9 @@ def calls(client, unknown):
     refused(unknown, "missing", lambda: client.unload("missing"))
     endless = {"mode": np.array([5], np.uint32)}
     refused(atoll.DeadlineExceeded, "", lambda: client.infer("faulty", endless, deadline=0.02))
+    for deadline in (math.inf, -math.inf, math.nan, 1e20):
+        late = lambda: client.infer("affine", {"x": x, "b": b}, deadline=deadline)
+        refused(atoll.InvalidInput, "`deadline` must be finite", late)
     try:
         client.infer("missing", {})
     except LookupError as error:

@@ -146,6 +146,24 @@ async def lost(server):
         assert not await client.live()
 
 
+async def restarted(folder, options):
+    """Whether a daemon answers is asked of the one that runs, also if the connections are those of an earlier one."""
+    server = atoll.serve(folder=folder, options=options)
+    async with atoll.AsyncClient(server.socket, connections=3) as client:
+        try:
+            assert all(await asyncio.gather(*(client.live() for _ in range(3))))
+            server.stop()
+            server = atoll.serve(folder=folder, options=options)
+            assert await client.live() and await client.ready() and await client.ready("affine")
+            assert await client.functions() == ["affine", "faulty"]
+            server.stop()
+            assert not await client.live() and not await client.ready()
+            server = atoll.serve(folder=folder, options=options)
+            assert await client.ready() and await client.live()
+        finally:
+            server.stop()
+
+
 def main(folder):
     options = ["--memory-limit", "256M"]
     with atoll.serve(folder / "affine.kg", folder / "faulty.kg", folder=folder / "web", options=options) as server:
@@ -156,6 +174,7 @@ def main(folder):
                 client.load(folder / f"{name}.kg")
         asyncio.run(over_the_socket(server))
         asyncio.run(lost(server))
+    asyncio.run(restarted(folder / "control", options))
     print("all of it holds")
 
 

@@ -6,15 +6,18 @@ package_control.py FOLDER   exits with 1 and prints the difference; FOLDER has t
 """
 
 import contextlib
+import json
+import math
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
 import atoll
 import numpy as np
 import onnx
-from atoll import _errors
+from atoll import _errors, _leases
 from onnx import TensorProto, helper
 from package import refused, same, vectors
 
@@ -115,6 +118,7 @@ def futures(client, another):
 
     running = client.submit("faulty", ENDLESS)
     assert not running.done()
+    refused(atoll.InvalidInput, "`timeout` must be finite", lambda: running.result(math.inf))
     refused(atoll.DeadlineExceeded, "", lambda: running.result(0.05))
     follows = client.submit("affine", {"x": running.output("out"), "b": b})
     another.future(running.name).cancel()
@@ -146,6 +150,11 @@ def graphs(client, folder):
     same(client.graph("twice")(x=x, b=b), 3 * x + b, b)
     explained = graph.explain(deadline=10, price_max=1)
     assert [stage["function"] for stage in explained["stages"]] == ["affine", "affine"], explained
+    for limit, word in [("deadline", "`deadline` must be finite"), ("price_max", "`price_max` must be finite")]:
+        for value in (math.inf, math.nan):
+            for call in (graph.infer, graph.submit):
+                refused(atoll.InvalidInput, word, lambda: call({"x": x, "b": b}, **{limit: value}))
+            refused(atoll.InvalidInput, word, lambda: graph.explain(**{limit: value}))
     # The text, or a mapping, and another name.
     assert client.deploy_graph(TWICE, "again").name == "again"
     mapping = {
@@ -220,6 +229,72 @@ def leases(client, request_id):
     refused(atoll.NotFound, "missing", lambda: client.lease("missing", quota_request=0.1, gpu_mem=1 << 20))
 
 
+class Leases:
+    """A transport of one lease. It answers a takeover late, and the first renewals with `answers`."""
+
+    def __init__(self, answers=()):
+        self.answers = list(answers)
+        self.report = {"lease": 1, "epoch": 1, "holder": "first", "ttl_s": 600}
+        self.renewals = 0
+
+    def lease_action(self, action, hold):
+        if action == "release":
+            return {}
+        if hold["epoch"] != self.report["epoch"]:
+            raise atoll.Cancelled("the epoch has passed")
+        if action == "takeover":
+            self.report = {**self.report, "epoch": self.report["epoch"] + 1, "holder": hold["holder"]}
+            time.sleep(0.1)
+        elif self.answers:
+            answer = self.answers.pop(0)
+            return json.loads(answer) if isinstance(answer, str) else answer
+        else:
+            self.renewals += 1
+        return self.report
+
+    def close(self):
+        pass
+
+    def lease(self):
+        return _leases.Lease(self, lambda: self, None, "affine", self.report, time.monotonic())
+
+
+def until(holds):
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def renewals():
+    """The thread of a lease continues after a takeover, and after an answer that it cannot read."""
+    before = _leases._RENEWALS, _leases._PAUSE_SECONDS
+    _leases._RENEWALS, _leases._PAUSE_SECONDS = 600_000, 0.001
+    try:
+        leases = Leases()
+        with leases.lease() as lease:
+            for holder in ("second", "third"):
+                until(lambda seen=leases.renewals: leases.renewals > seen)
+                lease.take_over(holder)
+                assert (lease.holder, lease.epoch) == (holder, leases.report["epoch"])
+            until(lambda seen=leases.renewals: leases.renewals > seen)
+            assert lease.is_valid() and lease.problem is None, lease.problem
+            # Another client takes it over: the thread ends.
+            leases.report = {**leases.report, "epoch": 9}
+            until(lambda: not lease.is_valid())
+            assert isinstance(lease.problem, atoll.Cancelled)
+        assert not [each for each in threading.enumerate() if each.name == "atoll-lease"]
+        for answer in ("no JSON", {}, ["a list"], {"ttl_s": 600}):
+            leases = Leases([answer] * 20)
+            with leases.lease() as lease:
+                until(lambda: lease.problem is not None or leases.renewals)
+                assert type(lease.problem) is atoll.InternalError and "renewal" in str(lease.problem), lease.problem
+                until(lambda: leases.renewals > 1)
+                assert lease.is_valid() and lease.epoch == 1 and lease.problem is None
+    finally:
+        _leases._RENEWALS, _leases._PAUSE_SECONDS = before
+
+
 def refused_by_epoch(call):
     try:
         call()
@@ -261,6 +336,22 @@ def signals(client):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     raise AssertionError("an endless request has an answer")
+
+
+def closes(client):
+    """A handler that uses the client of the request that waits gets an exception; `close` ends the request."""
+
+    def handler(*_):
+        refused(atoll.InvalidInput, "in use by this thread", client.models)
+        client.close()
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        refused(atoll.ConnectionFailed, "closed or interrupted", lambda: client.infer("faulty", ENDLESS))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def sessions(folder):
@@ -315,12 +406,21 @@ def servers(folder):
                 refused(atoll.InvalidInput, "control socket", call)
             refused(atoll.InvalidInput, "control socket", lambda: web.infer("affine", {"x": client.put(x), "b": b}))
             signals(web)
+            closes(web)
             assert web.live() and same(web.infer("affine", {"x": x, "b": b})["y"], x, b) is None
         signals(another)
+        with server.control() as closed:
+            closes(closed)
+            refused(atoll.ConnectionFailed, "is closed", closed.functions)
+        with server.control() as interrupted:
+            threading.Timer(0.3, interrupted.interrupt).start()
+            refused(atoll.ConnectionFailed, "closed or interrupted", lambda: interrupted.infer("faulty", ENDLESS))
+            refused(atoll.ConnectionFailed, "is closed", interrupted.functions)
 
 
 def main(folder):
     errors()
+    renewals()
     servers(folder)
     sessions(folder)
     print("all of it holds")

@@ -113,6 +113,7 @@ systemctl stop --no-block atoll.service
 for _ in $(seq 600); do
     systemctl show -p SubState -p StatusText atoll.service
     if [ "$(property ActiveState)" = inactive ]; then break; fi
+    sleep 0.05
 done | sort -u
 wait $slow
 cat slow

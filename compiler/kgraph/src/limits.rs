@@ -37,13 +37,17 @@ pub const STRING_TABLE_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of operators on strings that the host computes: models have a few. Each may have
 /// regular expressions, which take up to 256 KiB each.
 pub const STRING_STEPS_MAX: usize = 64;
-/// Bytes that operators on strings of one invocation may read and write, with repetitions: some
-/// hundred milliseconds of a thread.
+/// Bytes of strings that the operators of one invocation may read and write, counted each time, with
+/// [`STRING_ELEMENT_WORK`] more for each element: about a second of a thread.
 pub const INVOCATION_STRING_WORK_MAX: usize = 256 << 20;
-/// Bytes of strings that regular expressions may read in one invocation. A hostile expression takes
-/// some microseconds for a byte.
+/// Bytes that an element counts for in addition to those of its string: finding the string or its
+/// code takes longer than copying a byte.
+pub const STRING_ELEMENT_WORK: usize = 16;
+/// Bytes of strings that regular expressions may read in one invocation, counted each time. A
+/// hostile expression takes some microseconds for a byte.
 pub const INVOCATION_MATCHED_BYTES_MAX: usize = 1 << 20;
-/// Longest string that expressions cut into tokens, in bytes: the time may grow with its square.
+/// Longest string that expressions cut into tokens, in bytes: an expression may read the rest of the
+/// string again for each token.
 pub const TOKENIZED_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of expressions that separate tokens of one operator.
 pub const STRING_SEPARATORS_MAX: usize = 8;

@@ -1,5 +1,5 @@
-//! The borders of the fence: the last access that needs no bound, the first one that gets one, and
-//! what is refused, with its cause. Kernels are not run here.
+//! Boundary cases of the fence: accesses that just need no bound, accesses that just need one, and
+//! accesses that are refused, with the cause. Kernels are not run here.
 
 use atoll_passes::{FenceForm, Fencing, PassOptions, transform_with};
 
@@ -8,6 +8,7 @@ use atoll_passes::{FenceForm, Fencing, PassOptions, transform_with};
 enum Outcome {
     /// It was fenced. The text of the module, and the offset of the appended parameters.
     Fenced(String, u32),
+    /// By the fence, or as invalid PTX.
     Refused(String),
 }
 
@@ -20,7 +21,10 @@ fn fence(module: &str, params: &str, body: &str) -> Outcome {
     let mut module = atoll_ptx::parse(&text).unwrap_or_else(|error| panic!("{body}: {error}"));
     let options = PassOptions { fence_form: FenceForm::Mask, ..PassOptions::default() };
     let report = transform_with(&mut module, &["fence_memory"], &options, &mut |_, _| {});
-    let report = report.unwrap_or_else(|error| panic!("{body}: {error}"));
+    let report = match report {
+        Ok(report) => report,
+        Err(error) => return Outcome::Refused(error.to_string()),
+    };
     match &report.kernels[0].fencing {
         Fencing::Fenced { offset } => Outcome::Fenced(atoll_ptx::print(&module), *offset),
         Fencing::Refused(reason) => Outcome::Refused(reason.to_string()),
@@ -91,9 +95,9 @@ fn accesses_without_a_bound_are_refused_with_their_cause() {
         // Not derived from a variable.
         ("ld.shared.u32 %r2, [%r1];", "cannot determine which shared variable is accessed"),
         ("st.local.u32 [%rd1], %r1;", "cannot determine which local variable is accessed"),
-        ("ld.param.u32 %r2, [n+1];", "a parameter is accessed by a computed address"),
-        ("ld.param.u32 %r2, [n+4];", "a parameter is accessed by a computed address"),
-        ("ld.param.u32 %r2, [p+5];", "a parameter is accessed by a computed address"),
+        ("ld.param.u32 %r2, [n+1];", "the access to bytes 1 to 5 is outside of `n`"),
+        ("ld.param.u32 %r2, [n+4];", "the access to bytes 4 to 8 is outside of `n`"),
+        ("ld.param.u32 %r2, [p+5];", "the access to bytes 5 to 9 is outside of `p`"),
         ("st.global.u32 [g], %r1;", "`g` is global memory of the module, outside of every region"),
         ("atom.global.add.u32 %r2, [g+60], 1;", "`g` is global memory of the module, outside of every region"),
         ("mov.u32 %r2, %r1; .reg .b32 %atoll_mine; mov.u32 %atoll_mine, 1;", "its name is reserved for the fence"),

@@ -72,7 +72,7 @@ struct PreparedKernel {
 }
 
 /// Makes modules of all kernels in `bundles` that can share launches, ordered by the registers of
-/// their entries. Kernels that no module contains together cannot share a launch.
+/// their entries. Two kernels can share a launch only if one module contains both.
 ///
 /// # Errors
 /// A kernel cannot be parsed or lowered: the bundle was not written by this compiler.

@@ -7,24 +7,23 @@ use atoll_client::{Answer, Call, Class, Content, Digest, GraphCall, Value};
 use pyo3::prelude::*;
 use std::time::Duration;
 
-/// An input whose elements are not sent: its name, its kind, and two texts that depend on the kind:
-/// `object` with a digest and nothing; `output` with the index of a function of the call and an
-/// output of it; `future` with a future and an output of it.
+/// An input that refers to a tensor in the daemon: its name, its kind, and two strings whose meaning
+/// depends on the kind. `object`: a digest, and an empty string. `output`: the index of an earlier
+/// function of the call, and the name of its output. `future`: the names of a future and its output.
 pub(crate) type Reference = (String, String, String, String);
 
-/// A function of a call: its name, the inputs that are sent, the other inputs, and the wanted
-/// outputs, each with its name and whether it becomes an object. Without outputs, all of the last
-/// function are sent.
+/// A function of a call: its name, the inputs whose elements are sent, the inputs by reference, and
+/// the requested outputs. Each output has a name, and a flag whether it is stored as an object. If no
+/// function requests outputs, all outputs of the last one are sent.
 pub(crate) type Stage<'py> = (String, Vec<Given<'py>>, Vec<Reference>, Option<Vec<(String, bool)>>);
 
-/// The answer to a call: the tensors that were sent, each with the index of its function, and its
-/// name, type, shape and elements; the objects, each with the index of its function, its name and
-/// digest; nanoseconds in queues, for inputs, on the device, and for outputs; how often the call
-/// was preempted.
+/// The answer to a call. The tensors: index of the function, name, type, shape and elements. The
+/// objects: index of the function, name and digest. The nanoseconds spent in queues, on inputs, on the
+/// device and on outputs. The number of preemptions.
 pub(crate) type Answered =
     (Vec<(usize, String, &'static str, Vec<i64>, Elements)>, Vec<(usize, String, String)>, (u64, u64, u64, u64), u32);
 
-/// How a call runs.
+/// Class and deadline of a call.
 pub(crate) struct Terms {
     pub(crate) real_time: Option<bool>,
     pub(crate) deadline_us: Option<u64>,
@@ -40,12 +39,12 @@ impl Terms {
     }
 }
 
-/// The class that `real_time` says.
+/// The class for the argument `real_time` of Python. `None` selects the function's own class.
 pub(crate) fn class(real_time: Option<bool>) -> Option<Class> {
     real_time.map(|real_time| if real_time { Class::RealTime } else { Class::BestEffort })
 }
 
-/// A digest in its usual form.
+/// Parses a digest.
 pub(crate) fn digest(py: Python<'_>, text: &str) -> PyResult<Digest> {
     text.parse().map_err(|_| invalid(py, format!("`{text}` is not the digest of an object")))
 }
@@ -103,6 +102,14 @@ pub(crate) fn call(py: Python<'_>, stages: Vec<Stage<'_>>, terms: &Terms, instan
     Ok(call)
 }
 
+/// Checks a price limit. JSON would send numbers that are not finite as null, which means no limit.
+pub(crate) fn price(py: Python<'_>, price_max: Option<f64>) -> PyResult<Option<f64>> {
+    match price_max {
+        Some(price) if !price.is_finite() => Err(invalid(py, format!("`price_max` must be finite, and is {price}"))),
+        _ => Ok(price_max),
+    }
+}
+
 /// A call of a graph.
 pub(crate) fn graph_call(
     py: Python<'_>,
@@ -122,7 +129,7 @@ pub(crate) fn graph_call(
     if let Some(deadline) = terms.deadline() {
         call = call.deadline(deadline);
     }
-    if let Some(price_max) = price_max {
+    if let Some(price_max) = price(py, price_max)? {
         call = call.price_max(price_max);
     }
     if let Some(id) = id {

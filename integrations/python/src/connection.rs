@@ -1,29 +1,33 @@
 //! Connections to the control socket.
 
-use crate::calls::{Answered, Reference, Stage, Terms, answered, call, class, digest, graph_call};
+use crate::calls::{Answered, Reference, Stage, Terms, answered, call, class, digest, graph_call, price};
 use crate::elements::Elements;
 use crate::errors::{exception, invalid, raised};
+use crate::exclusive::Exclusive;
 use crate::inputs::{Given, Input};
 use atoll_client::{Client, ClientError, Deploy, Interrupter, Tenant, default_socket};
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A connection to a daemon. Threads that share it wait for each other.
+/// A connection to a daemon. It carries one request at a time; other threads wait for their turn.
 #[pyclass(frozen, module = "atoll._native")]
 pub(crate) struct Connection {
-    client: Mutex<Option<Client>>,
+    client: Exclusive<Option<Client>>,
     interrupter: Interrupter,
-    /// What a handler of a signal raised while a request waited.
+    /// Whether `interrupt` was called, or `close` by a signal handler during a request.
+    is_interrupted: AtomicBool,
+    /// The exception that a signal handler raised while a request waited.
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 
-/// How often the handlers of signals may run while a request waits.
+/// Interval at which signal handlers run while a request waits.
 const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
-/// Connects to a daemon while other threads run.
+/// Connects to a daemon. Releases the GIL meanwhile.
 pub(crate) fn connected(py: Python<'_>, socket: Option<PathBuf>, tenant: Option<&str>) -> PyResult<Client> {
     let tenant = tenant.map(str::parse::<Tenant>).transpose();
     let tenant = tenant.map_err(|error| exception(py, "InvalidInput", error.to_string()))?;
@@ -32,24 +36,50 @@ pub(crate) fn connected(py: Python<'_>, socket: Option<PathBuf>, tenant: Option<
 }
 
 impl Connection {
-    fn client(&self) -> MutexGuard<'_, Option<Client>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends a request and waits for its answer, while other threads run.
+    /// Sends a request and waits for its answer without holding the GIL. Raises an exception if this
+    /// thread waits for another answer, so that this is a signal handler.
     fn ask<T: Send>(
         &self,
         py: Python<'_>,
         request: impl FnOnce(&mut Client) -> Result<T, ClientError> + Send,
     ) -> PyResult<T> {
-        match py.detach(|| self.client().as_mut().map(request)) {
-            Some(Err(ClientError::Interrupted)) => {
-                let raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner).take();
-                Err(raised.unwrap_or_else(|| exception(py, "ConnectionFailed", "the request was interrupted".into())))
+        let asked = py.detach(|| {
+            let mut client = self.client.lock()?;
+            let answer = client.as_mut().map(request);
+            if self.is_interrupted.load(Ordering::Acquire) {
+                client.take();
             }
-            Some(answer) => answer.map_err(|error| raised(py, &error)),
-            None => Err(exception(py, "ConnectionFailed", "the connection is closed".into())),
+            Some(answer)
+        });
+        match asked {
+            Some(Some(answer)) => answer.map_err(|error| self.failure(py, &error)),
+            Some(None) => Err(exception(py, "ConnectionFailed", "the connection is closed".into())),
+            None => {
+                let message = "the client is in use by this thread; a signal handler can only close or interrupt it";
+                Err(invalid(py, message))
+            }
         }
+    }
+
+    /// The exception for a request that failed.
+    fn failure(&self, py: Python<'_>, error: &ClientError) -> PyErr {
+        let interrupted =
+            |cause: &str| exception(py, "ConnectionFailed", format!("the request was interrupted: {cause}"));
+        match error {
+            ClientError::Interrupted => {
+                let of_handler = self.raised.lock().unwrap_or_else(PoisonError::into_inner).take();
+                of_handler.unwrap_or_else(|| interrupted("the Python interpreter is shutting down"))
+            }
+            ClientError::Closed | ClientError::Wire(_) if self.is_interrupted.load(Ordering::Acquire) => {
+                interrupted("the client was closed or interrupted")
+            }
+            _ => raised(py, error),
+        }
+    }
+
+    fn shut_down(&self) {
+        self.is_interrupted.store(true, Ordering::Release);
+        self.interrupter.interrupt();
     }
 
     /// Sends a request and returns its report as JSON.
@@ -72,7 +102,8 @@ impl Connection {
         let interrupter = client.interrupter().map_err(|error| raised(py, &error))?;
         let found = Arc::<Mutex<Option<PyErr>>>::default();
         client.watch(SIGNALS_EVERY, waits_on(found.clone())).map_err(|error| raised(py, &error))?;
-        Ok(Connection { client: Mutex::new(Some(client)), interrupter, raised: found })
+        let client = Exclusive::new(Some(client));
+        Ok(Connection { client, interrupter, is_interrupted: AtomicBool::new(false), raised: found })
     }
 
     /// The tenant that the connection acts for.
@@ -80,18 +111,22 @@ impl Connection {
         self.ask(py, |client| Ok(client.tenant().to_string()))
     }
 
-    /// Closes the connection when no thread uses it.
+    /// Closes the connection once the running request of another thread has ended. In a signal
+    /// handler during a request of this thread: cancels the request, which then closes the connection.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| {
-            drop(self.client().take());
-            // The interrupter holds the socket, too.
-            self.interrupter.interrupt();
+        py.detach(|| match self.client.lock() {
+            Some(mut client) => {
+                client.take();
+                // The interrupter has a duplicate of the socket, which would keep the connection open.
+                self.interrupter.interrupt();
+            }
+            None => self.shut_down(),
         });
     }
 
     /// Closes the connection at once. A request of another thread is cancelled and fails there.
     fn interrupt(&self) {
-        self.interrupter.interrupt();
+        self.shut_down();
     }
 
     /// Calls functions, one after the other.
@@ -241,6 +276,7 @@ impl Connection {
         price_max: Option<f64>,
     ) -> PyResult<String> {
         let deadline = deadline_us.map(Duration::from_micros);
+        let price_max = price(py, price_max)?;
         self.report(py, |client| client.explain_graph(graph, deadline, price_max))
     }
 
@@ -333,8 +369,9 @@ impl Connection {
     }
 }
 
-/// Runs the handlers of signals, which Python does in its main thread only. False if one of them
-/// raised an exception, as that of Ctrl-C does, or if the interpreter ends.
+/// Returns a function that runs pending signal handlers; Python runs them in its main thread only.
+/// The function returns false if a handler raised an exception, as that of Ctrl-C does, or if the
+/// interpreter is shutting down.
 fn waits_on(raised: Arc<Mutex<Option<PyErr>>>) -> impl Fn() -> bool + Send + Sync + 'static {
     move || match Python::try_attach(|py| py.check_signals()) {
         Some(Ok(())) => true,

@@ -13,12 +13,15 @@
 //!   buffer protocol is the reason for 3.11.
 //! - Other threads of the program run while a request waits. The elements of an input are only read
 //!   while this thread holds the interpreter.
+//! - A signal handler runs in the thread whose request waits. It can close or interrupt that connection;
+//!   other methods of the connection raise an exception instead of waiting for the request.
 //! - Failures are exceptions of `atoll._errors`.
 
 mod calls;
 mod connection;
 mod elements;
 mod errors;
+mod exclusive;
 mod inputs;
 mod ring;
 

@@ -1,4 +1,4 @@
-//! Ends requests while a client waits for their answers.
+//! Cancels a request while its client waits for the answer.
 
 use crate::client::Client;
 use crate::error::ClientError;
@@ -9,13 +9,13 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Ends the running request of a connection from another thread.
+/// Cancels the running request of a connection from another thread.
 #[derive(Debug)]
 pub struct Interrupter(UnixStream);
 
 impl Interrupter {
-    /// Closes the connection. The daemon cancels its request, which fails with
-    /// [`ClientError::Closed`] or [`ClientError::Wire`], and so do all later ones.
+    /// Closes the connection, so that the daemon cancels the running request. This request and all
+    /// later ones fail with [`ClientError::Closed`] or [`ClientError::Wire`].
     pub fn interrupt(&self) {
         close(&self.0);
     }
@@ -26,16 +26,16 @@ fn close(socket: &UnixStream) {
     let _ = socket.shutdown(Shutdown::Both);
 }
 
-/// Tells, from time to time, whether a client waits on.
+/// The callback of [`Client::watch`], which decides whether the client keeps waiting.
 pub(crate) struct Watch(Box<dyn Fn() -> bool + Send + Sync>);
 
 impl Watch {
-    /// Whether this error of a read only means that the interval has passed.
+    /// Whether a read failed only because its timeout, the interval of the watch, has passed.
     pub(crate) fn has_waited(&self, error: &WireError) -> bool {
         matches!(error, WireError::Io(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
     }
 
-    /// Closes the connection if the client waits no longer.
+    /// Calls the callback. Closes the connection if it returns false.
     pub(crate) fn check(&self, socket: &UnixStream) -> Result<(), ClientError> {
         if (self.0)() {
             return Ok(());
@@ -52,10 +52,10 @@ impl fmt::Debug for Watch {
 }
 
 impl Client {
-    /// Returns what ends a request of this connection from another thread.
+    /// Returns a handle that cancels a request of this connection from another thread.
     ///
     /// # Errors
-    /// If the process has no descriptor left.
+    /// The process has no file descriptor left.
     pub fn interrupter(&self) -> Result<Interrupter, ClientError> {
         Ok(Interrupter(self.socket.try_clone()?))
     }

@@ -108,7 +108,7 @@ pub struct Padding {
     /// Blocks that fit on one compute unit by the profiles of the padded launch's kernels: the
     /// minimum.
     occupancy: u32,
-    /// The same by the registers of each module of the set.
+    /// The same minimum by the registers of each module of the set.
     by_module: [u32; PADDING_MODULES_MAX],
     /// Compute units not assigned yet.
     spare: u32,

@@ -15,7 +15,7 @@ pub struct LaunchParams {
 }
 
 impl LaunchParams {
-    /// Replaces the address in a slot of 8 bytes.
+    /// Stores an address in a slot of 8 bytes.
     pub fn put_address(&mut self, slot: usize, address: u64) {
         self.block.set(slot, address);
     }
@@ -31,10 +31,10 @@ impl LaunchParams {
     }
 }
 
-/// A launch that is valid.
+/// A launch that has passed all checks.
 #[derive(Clone, Debug)]
 pub struct BoundLaunch {
-    /// Its parameters, as many as the kernel declares.
+    /// Its parameters, cut to the size that the kernel declares.
     pub params: LaunchParams,
     /// Blocks of its grid.
     pub blocks: u64,
@@ -43,8 +43,8 @@ pub struct BoundLaunch {
 }
 
 /// Checks a launch and resolves its addresses. `range` returns the address of a range of device
-/// memory, given by offset and bytes; `find` returns that of an epoch word that is not in device
-/// memory.
+/// memory, given by its offset and size in bytes. `find` returns the address of an epoch word that
+/// lies outside device memory.
 ///
 /// # Errors
 /// The launch does not fit its kernel, or names memory outside the device.
@@ -81,7 +81,7 @@ pub fn bind_launch(
     Ok(BoundLaunch { params: LaunchParams { block, bytes }, blocks, evicted_slot })
 }
 
-/// The slot of an appended parameter, which is an address.
+/// The slot of a parameter that the passes appended. It must be marked as an address.
 fn slot_of(record: &LaunchRecord, at: u32) -> Result<usize, Refusal> {
     let slot = (at / 8) as usize;
     let is_address = at.is_multiple_of(8) && record.address_slots.contains(slot);

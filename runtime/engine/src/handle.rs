@@ -77,6 +77,7 @@ impl Engine {
             lost: AtomicBool::new(false),
             ids: AtomicU64::new(config.device.first_id()),
             sessions: Sessions::default(),
+            decoding: Arc::default(),
         });
         let ((urgent, urgent_inbox), (normal, normal_inbox)) = (unbounded(), unbounded());
         let inbox = Inbox { urgent: urgent_inbox, normal: normal_inbox };
@@ -119,6 +120,7 @@ impl Engine {
         if thread.join().is_err() {
             tracing::error!("the engine's thread panicked; its invocations have been answered");
         }
+        self.handle.shared.decoding.stop();
     }
 }
 
@@ -147,6 +149,10 @@ impl EngineHandle {
         bundle.constants();
         let id = FunctionId(self.shared.next_id());
         let function = Arc::new(Function::new(id, bundle, options, self.shared.queue_capacity, &self.shared.device)?);
+        if function.vocabulary.is_some() {
+            let os = |source| EngineError::Os { what: "cannot start the thread that decodes strings", source };
+            self.shared.decoding.start().map_err(os)?;
+        }
         self.ask(|answer| Command::Load { function, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
@@ -211,7 +217,9 @@ impl EngineHandle {
     }
 
     /// Calls a function. Invalid requests are answered before this returns; all others by the
-    /// engine's thread.
+    /// engine's thread, or by the thread that decodes large outputs with strings. Encodes the
+    /// strings of the request first, which may take a second: call it from a thread that may block
+    /// if there are any.
     pub fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {
         self.submit_chain(request.into(), reply)
     }
@@ -273,7 +281,7 @@ impl EngineHandle {
             None => self.shared.find(key),
         };
         match strings::encode(request, find) {
-            Ok(Some(outputs)) => Ok(outputs.decoding(reply)),
+            Ok(Some(outputs)) => Ok(outputs.decoding(reply, Arc::clone(&self.shared.decoding))),
             Ok(None) => Ok(reply),
             Err(error) => {
                 reply(Err(error));

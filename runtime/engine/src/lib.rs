@@ -34,6 +34,7 @@ mod clock;
 mod config;
 mod cores;
 mod cpu_bill;
+mod decoding;
 mod doorbell;
 mod error;
 mod event;

@@ -170,8 +170,8 @@ pub struct InvocationTiming {
     pub output_ns: u64,
 }
 
-/// Receives the result. Called exactly once, on the submitting thread or the engine's, so it must
-/// neither block nor panic: pass the result on and return.
+/// Receives the result. Called exactly once, on the submitting thread or a thread of the engine, so
+/// it must neither block nor panic: pass the result on and return.
 pub type Reply = Box<dyn FnOnce(Result<InvocationResult, InvokeError>) + Send>;
 
 /// Ensures that a [`Reply`] is called: if it is dropped unanswered, it answers

@@ -1,6 +1,7 @@
 //! State shared by the engine's thread and its clients' threads.
 
 use crate::config::FunctionKey;
+use crate::decoding::DecodingThread;
 use crate::doorbell::Doorbell;
 use crate::event::Command;
 use crate::function::Function;
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) lost: AtomicBool,
     pub(crate) ids: AtomicU64,
     pub(crate) sessions: Sessions,
+    /// Runs if a function with strings was loaded.
+    pub(crate) decoding: Arc<DecodingThread>,
 }
 
 /// The receiving ends of the command channels.

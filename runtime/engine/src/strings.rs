@@ -1,14 +1,20 @@
 //! Strings at the border of the engine: the submitting thread replaces the strings of inputs by
 //! their codes and computes the inputs that depend on strings; the reply replaces the codes of
-//! outputs by their strings. In between, strings are numbers like any other.
+//! outputs by their strings, on a thread of its own if they are large. In between, strings are
+//! numbers like any other.
 
 use crate::config::FunctionKey;
+use crate::decoding::DecodingThread;
 use crate::error::InvokeError;
 use crate::function::Function;
 use crate::request::{ChainRequest, InputTensor, InvocationResult, Reply, StageInput, StageRequest};
 use atoll_kgraph::strings::{ComputedInput, GivenCodes, Interned, StringError};
-use atoll_kgraph::{BufferKind, DType};
+use atoll_kgraph::{BufferKind, DType, InputError};
 use std::sync::Arc;
+
+/// Largest answer in bytes that the engine's thread decodes itself, which takes it some ten
+/// microseconds. Larger ones would delay preemptions.
+const DECODED_AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
 /// The strings of a request, for its answer.
 pub(crate) struct StringOutputs {
@@ -31,9 +37,13 @@ pub(crate) fn encode(
     for stage in &mut request.stages {
         let Some(function) = find(&stage.function) else { return Ok(None) };
         let interned = function.vocabulary.as_ref().map(|vocabulary| Interned::new(Arc::clone(vocabulary)));
-        let interned = interned.map(|interned| encode_stage(stage, interned)).transpose().map_err(|error| {
+        let encoded = interned.map(|interned| {
+            has_all_inputs(stage, &function)?;
+            encode_stage(stage, interned).map_err(|error| error.to_string())
+        });
+        let interned = encoded.transpose().map_err(|error| {
             function.note_rejected();
-            refused(&function, &error)
+            InvokeError::BadInput(format!("function `{}`: {error}", function.key))
         })?;
         let interned = interned.map(Arc::new);
         let count = function.graph().buffers_of(BufferKind::Output).count();
@@ -46,6 +56,14 @@ pub(crate) fn encode(
     Ok(outputs.iter().any(Option::is_some).then_some(StringOutputs { outputs }))
 }
 
+/// Refuses a call that does not give exactly the inputs of clients: the others are computed, and
+/// must not come from the client.
+fn has_all_inputs(stage: &StageRequest, function: &Function) -> Result<(), String> {
+    let takes: Vec<String> = function.graph().client_inputs().map(|(_, input)| input.name.clone()).collect();
+    let given = stage.inputs.len();
+    if given == takes.len() { Ok(()) } else { Err(InputError::Count { given, takes }.to_string()) }
+}
+
 fn encode_stage(stage: &mut StageRequest, mut interned: Interned) -> Result<Interned, StringError> {
     for (index, input) in stage.inputs.iter_mut().enumerate() {
         if let StageInput::Tensor(tensor) = input
@@ -56,16 +74,13 @@ fn encode_stage(stage: &mut StageRequest, mut interned: Interned) -> Result<Inte
             tensor.dtype = Some(DType::Strings);
         }
     }
-    // The number of inputs is checked later.
-    if stage.inputs.len() == interned.vocabulary().client_inputs() {
-        let given: Vec<GivenCodes<'_>> = stage.inputs.iter().map(given).collect();
-        let computed = interned.compute(&given)?;
-        let tensor = |input: ComputedInput| {
-            let dtype = Some(input.dtype);
-            StageInput::Tensor(InputTensor { dtype, shape: input.shape, bytes: input.bytes })
-        };
-        stage.inputs.extend(computed.into_iter().map(tensor));
-    }
+    let given: Vec<GivenCodes<'_>> = stage.inputs.iter().map(given).collect();
+    let computed = interned.compute(&given)?;
+    let tensor = |input: ComputedInput| {
+        let dtype = Some(input.dtype);
+        StageInput::Tensor(InputTensor { dtype, shape: input.shape, bytes: input.bytes })
+    };
+    stage.inputs.extend(computed.into_iter().map(tensor));
     Ok(interned)
 }
 
@@ -79,21 +94,35 @@ fn given(input: &StageInput) -> GivenCodes<'_> {
     }
 }
 
-fn refused(function: &Function, error: &StringError) -> InvokeError {
-    InvokeError::BadInput(format!("function `{}`: {error}", function.key))
-}
-
 impl StringOutputs {
     /// A reply that gets strings instead of their codes.
-    pub(crate) fn decoding(self, reply: Reply) -> Reply {
-        Box::new(move |answer| reply(answer.and_then(|result| self.decode(result))))
+    pub(crate) fn decoding(self, reply: Reply, thread: Arc<DecodingThread>) -> Reply {
+        Box::new(move |answer| match answer {
+            Ok(result) if self.is_small(&result) => reply(self.decode(result)),
+            Ok(result) => thread.run(Box::new(move || reply(self.decode(result)))),
+            Err(error) => reply(Err(error)),
+        })
+    }
+
+    /// Whether the engine's thread may decode an answer.
+    fn is_small(&self, result: &InvocationResult) -> bool {
+        let mut left = DECODED_AT_ONCE_BYTES_MAX;
+        result.outputs.iter().zip(&self.outputs).all(|(output, interned)| {
+            let Some(interned) = interned else { return true };
+            let bytes = interned.decoded_bytes(&output.bytes, left);
+            left -= bytes.unwrap_or(0);
+            bytes.is_some()
+        })
     }
 
     fn decode(&self, mut result: InvocationResult) -> Result<InvocationResult, InvokeError> {
         for (output, interned) in result.outputs.iter_mut().zip(&self.outputs) {
             let Some(interned) = interned else { continue };
-            let decoded = interned.decode(&output.bytes);
-            output.bytes = decoded.map_err(|error| InvokeError::BadInput(error.to_string()))?;
+            output.bytes = interned.decode(&output.bytes).map_err(|error| match error {
+                // The kernels computed it.
+                StringError::UnknownCode => InvokeError::Device(error.to_string()),
+                error => InvokeError::BadInput(error.to_string()),
+            })?;
         }
         Ok(result)
     }

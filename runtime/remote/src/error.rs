@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Why a repository cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// The address is not possible.
+    /// The address is invalid.
     #[error("{0}")]
     Address(String),
     /// The server refuses a request.
@@ -29,8 +29,8 @@ pub enum RemoteError {
         /// What happened last.
         reason: String,
     },
-    /// An object has other bytes than its digest states, in each attempt.
-    #[error("{url}: the digest is {found}, and {stated} is stated")]
+    /// The content of an object did not match its digest in any attempt.
+    #[error("{url}: expected digest {stated}, found {found}")]
     Digest {
         /// The address.
         url: String,
@@ -39,7 +39,7 @@ pub enum RemoteError {
         /// The stated digest.
         stated: String,
     },
-    /// The repository changes while it is read, again and again.
+    /// The repository changed while it was read, each time that it was listed.
     #[error("{url}: changes while it is read: {what}")]
     Changing {
         /// The repository.
@@ -47,7 +47,7 @@ pub enum RemoteError {
         /// The object that changed last.
         what: String,
     },
-    /// The listing cannot be read, or has a name that is not possible.
+    /// The listing cannot be read, or contains an invalid name.
     #[error("{url}: {reason}")]
     Listing {
         /// The address.

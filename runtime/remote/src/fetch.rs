@@ -1,4 +1,4 @@
-//! Reads one object or listing over HTTP, with repetitions.
+//! Reads one object or listing over HTTP, with retries.
 
 use crate::error::RemoteError;
 use crate::listing::{self, Object, Page};
@@ -8,39 +8,45 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
-/// How often a request is sent at most.
+/// Maximum number of times that a request is sent.
 const ATTEMPTS: u32 = 6;
 
-/// Slowest transfer that is waited for, in bytes in a second.
+/// Minimum transfer rate in bytes per second; the timeout of a request allows for it.
 const RATE_MIN: u64 = 64 << 10;
+
+/// Maximum number of pages of a listing: those of the most objects, with a hundred on each page.
+/// Servers put up to a thousand on a page.
+const PAGES_MAX: usize = listing::OBJECTS_MAX / 100;
 
 /// Largest listing, or page of one, in bytes.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
 
-/// Characters that are encoded in addresses: all but the unreserved ones (RFC 3986 §2.3), as
-/// signatures want it.
+/// Characters that are percent-encoded in addresses: all but the unreserved ones (RFC 3986 §2.3), as
+/// signatures require.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// How an attempt ended that had no success.
+/// Why an attempt failed.
 enum Failed {
-    /// Another one may have success.
+    /// Another attempt may succeed.
     Again(String),
-    /// The object is another one than in the listing, or gone: list again.
+    /// The object differs from the listing, or is gone: list again.
     Changed(String),
     Final(RemoteError),
 }
 
-/// What became of an object.
+/// The result of fetching an object.
 pub(crate) enum Fetched {
-    /// The file has it.
+    /// The file contains the object.
     Done,
-    /// It is another one than in the listing, or gone.
+    /// The object differs from the listing, or is gone.
     Changed(String),
 }
 
@@ -76,7 +82,10 @@ impl Client {
         let agent = match (&options.tls, base.starts_with("https://")) {
             (Some(tls), _) => config.tls_config(tls.clone()).build().new_agent(),
             (None, false) => config.build().new_agent(),
-            (None, true) => return Err(RemoteError::Address(format!("{base} needs TLS, which has no authorities"))),
+            (None, true) => {
+                let why = "no certificate authorities are known, so its certificate cannot be checked";
+                return Err(RemoteError::Address(format!("{base} needs TLS, but {why}")));
+            }
         };
         Ok(Client { agent, location, options })
     }
@@ -90,12 +99,13 @@ impl Client {
             return listing::manifest(&text).map_err(wrong);
         };
         let (mut objects, mut next) = (Vec::new(), None::<String>);
+        let mut tokens: BTreeSet<[u8; 32]> = BTreeSet::new();
         loop {
             let mut parts = vec![("encoding-type", "url".to_owned()), ("list-type", "2".to_owned())];
             parts.push(("max-keys", "1000".to_owned()));
             parts.push(("prefix", prefix.clone()));
             parts.extend(next.take().map(|next| ("continuation-token", next)));
-            // As signatures have it.
+            // Signatures require that parameters are sorted.
             parts.sort_unstable();
             let pairs: Vec<String> = parts.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
             let target = Target { query: pairs.join("&"), ..self.bucket("") };
@@ -105,24 +115,30 @@ impl Client {
             let Page { objects: more, next: following } = listing::page(&text, prefix).map_err(wrong)?;
             objects.extend(more);
             next = following;
-            if next.is_none() || objects.len() > listing::OBJECTS_MAX {
+            let Some(token) = next.as_ref().filter(|_| objects.len() <= listing::OBJECTS_MAX) else {
                 return Ok(objects);
+            };
+            if !tokens.insert(Sha256::digest(token).into()) {
+                return Err(wrong("it repeats a continuation token".into()));
+            }
+            if tokens.len() >= PAGES_MAX {
+                return Err(wrong(format!("it has more than {PAGES_MAX} pages")));
             }
         }
     }
 
-    /// Reads an object into a file, which is empty. After a transfer that ended early, the next
-    /// attempt asks for the rest.
-    pub(crate) fn fetch(&self, object: &Object, file: &mut File) -> Result<Fetched, RemoteError> {
+    /// Reads an object into a file at `path`, which is empty. After a transfer that ended early, the
+    /// next attempt asks for the rest. If the file cannot be written, there is no other attempt.
+    pub(crate) fn fetch(&self, object: &Object, file: &mut File, path: &Path) -> Result<Fetched, RemoteError> {
         let target = self.target(&object.path);
         let mut last = String::new();
         for attempt in 0..ATTEMPTS {
             self.pause(attempt);
-            match self.attempt(object, &target, file) {
+            match self.attempt(object, &target, file, path) {
                 Ok(()) => return Ok(Fetched::Done),
                 Err(Failed::Changed(what)) => return Ok(Fetched::Changed(what)),
                 Err(Failed::Final(error)) => return Err(error),
-                // The bytes that arrived are wrong, also the next time: tell it as such.
+                // A wrong digest is reported below if it is the last failure.
                 Err(Failed::Again(reason)) => {
                     tracing::debug!(url = target.url(), attempt, reason, "an object has not arrived");
                     last = reason;
@@ -136,15 +152,15 @@ impl Client {
         Err(RemoteError::Lost { url: target.url(), attempts: ATTEMPTS, reason: last })
     }
 
-    fn attempt(&self, object: &Object, target: &Target, file: &mut File) -> Result<(), Failed> {
-        let lost = |error: io::Error| Failed::Again(error.to_string());
-        let offset = file.seek(SeekFrom::End(0)).map_err(lost)?;
+    fn attempt(&self, object: &Object, target: &Target, file: &mut File, path: &Path) -> Result<(), Failed> {
+        let local = |error: io::Error| Failed::Final(RemoteError::io(path)(error));
+        let offset = file.seek(SeekFrom::End(0)).map_err(local)?;
         let left = object.bytes.saturating_sub(offset);
         let range = format!("bytes={offset}-");
         let mut plain = Vec::new();
         let headers: &[(&str, &str)] = match &self.location {
             Location::Bucket { is_google, .. } => {
-                // Only the version of the listing.
+                // Only the version that was listed.
                 plain.push(("if-match", object.version.as_str()));
                 if *is_google { &[] } else { &[("x-amz-checksum-mode", "ENABLED")] }
             }
@@ -156,36 +172,36 @@ impl Client {
         let within = self.options.timeout + Duration::from_secs(left / RATE_MIN);
         let answer = self.send(target, headers, &plain, within)?;
         match answer.status().as_u16() {
-            200 => file.set_len(0).map_err(lost)?,
+            200 => file.set_len(0).map_err(local)?,
             206 if begins_at(&answer, offset) => {}
             206 | 416 => {
-                file.set_len(0).map_err(lost)?;
+                file.set_len(0).map_err(local)?;
                 return Err(Failed::Again("the server sends another range than was asked for".into()));
             }
             404 | 412 => return Err(Failed::Changed(format!("{} is gone, or another one", object.path))),
             status => return Err(refused(target, status, answer)),
         }
         let stated = object.digest.clone().or_else(|| checksum(&answer));
-        let from = file.seek(SeekFrom::End(0)).map_err(lost)?;
-        // One byte more shows that there are too many.
+        let from = file.seek(SeekFrom::End(0)).map_err(local)?;
+        // One more byte, to detect an object that is larger than listed.
         let mut body = answer.into_body().into_reader().take(object.bytes.saturating_sub(from) + 1);
-        let copied = io::copy(&mut body, file);
-        let bytes = file.seek(SeekFrom::End(0)).map_err(lost)?;
+        let copied = copy(&mut body, file, path);
+        let bytes = file.seek(SeekFrom::End(0)).map_err(local)?;
         if bytes > object.bytes {
-            file.set_len(0).map_err(lost)?;
+            file.set_len(0).map_err(local)?;
             return Err(Failed::Changed(format!("{} has more than {} bytes", object.path, object.bytes)));
         }
-        copied.map_err(lost)?;
+        copied?;
         if bytes < object.bytes {
             return Err(Failed::Again(format!("{bytes} of {} bytes have arrived", object.bytes)));
         }
-        file.flush().map_err(lost)?;
+        file.flush().map_err(local)?;
         let Some(stated) = stated else { return Ok(()) };
-        let found = digest(file).map_err(lost)?;
+        let found = digest(file).map_err(local)?;
         if found == stated {
             return Ok(());
         }
-        file.set_len(0).map_err(lost)?;
+        file.set_len(0).map_err(local)?;
         Err(Failed::Again(format!("{WRONG_DIGEST}{found} {stated}")))
     }
 
@@ -219,7 +235,7 @@ impl Client {
         }
     }
 
-    /// Sends a request. `headers` are signed, where there is a key.
+    /// Sends a request. `headers` are signed if there is a key, `plain` are not.
     fn send(
         &self,
         target: &Target,
@@ -280,7 +296,22 @@ impl Client {
     }
 }
 
-/// Begins a reason whose digests follow.
+/// Copies an answer to a file at `path`. An answer that breaks off may be asked for again; a file
+/// that cannot be written fails at once.
+fn copy(from: &mut impl Read, to: &mut impl Write, path: &Path) -> Result<(), Failed> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Failed::Again(error.to_string())),
+        };
+        to.write_all(&buffer[..count]).map_err(|error| Failed::Final(RemoteError::io(path)(error)))?;
+    }
+}
+
+/// Prefix of a reason, followed by the found and the stated digest.
 const WRONG_DIGEST: &str = "wrong digest: ";
 
 fn encoded(text: &str) -> String {
@@ -292,7 +323,7 @@ fn encoded_path(path: &str) -> String {
     path.split('/').map(|part| format!("/{}", encoded(part))).collect()
 }
 
-/// Whether the answer is the part of the object that begins there.
+/// Whether the answer is the part of the object that begins at `offset`.
 fn begins_at(answer: &Response<Body>, offset: u64) -> bool {
     let range = answer.headers().get("content-range").and_then(|value| value.to_str().ok());
     range.is_some_and(|range| range.starts_with(&format!("bytes {offset}-")))
@@ -318,9 +349,9 @@ fn digest(file: &mut File) -> io::Result<String> {
     }
 }
 
-/// A status that is no success.
+/// The failure for a status other than success.
 fn refused(target: &Target, status: u16, answer: Response<Body>) -> Failed {
-    // The beginning of what the server says, which may be a document.
+    // Only the beginning: the body may be a whole document.
     let mut text = Vec::new();
     let _ = answer.into_body().into_reader().take(500).read_to_end(&mut text);
     let text = String::from_utf8_lossy(&text);
@@ -331,5 +362,29 @@ fn refused(target: &Target, status: u16, answer: Response<Body>) -> Failed {
     match status {
         408 | 429 | 500 | 502 | 503 | 504 => Failed::Again(format!("status {status}{message}")),
         _ => Failed::Final(RemoteError::Refused { url: target.url(), status, message }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_at_once_and_a_broken_answer_is_asked_for_again() {
+        let path = Path::new("/dev/full");
+        let mut full = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        let failed = copy(&mut io::Cursor::new(b"bytes"), &mut full, path);
+        assert!(matches!(&failed, Err(Failed::Final(RemoteError::Io { path, source }))
+                if path.ends_with("full") && source.kind() == ErrorKind::StorageFull));
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::from(ErrorKind::ConnectionReset))
+            }
+        }
+        let mut file = Vec::new();
+        let failed = copy(&mut io::Cursor::new(b"bytes").chain(Broken), &mut file, path);
+        assert!(matches!(failed, Err(Failed::Again(_))));
+        assert_eq!(file, b"bytes");
     }
 }

@@ -1,8 +1,8 @@
 //! Model repositories on other machines: buckets of S3 and of Google Cloud Storage, and folders of
 //! web servers.
 //!
-//! A [`Remote`] keeps a folder of this machine equal to a repository. The daemon reads the folder
-//! as it reads any other one. Calls block.
+//! A [`Remote`] mirrors a repository into a folder of this machine. The daemon reads the folder like
+//! any other repository. Calls block.
 //!
 //! Not here: when to look for changes, and what models are.
 //!
@@ -10,11 +10,15 @@
 //!
 //! - A file in the folder is complete: it has the size that the listing states, and the digest where
 //!   one is stated. It appears and changes as a whole.
-//! - A repository that cannot be read, or has an object that cannot be read, removes nothing.
+//! - If the repository cannot be read, no file is removed. If one of its objects cannot be read, a file
+//!   that is no longer listed is removed only if the limit of bytes needs its room.
 //! - The files of the folder have at most the bytes of [`Options::bytes_max`], and during a change
-//!   those of one object more. What does not fit is told before anything is fetched.
-//! - Requests are repeated a bounded number of times, and each has a bounded time.
-//! - No name in a listing leads out of the folder.
+//!   those of one object more. A repository that does not fit is refused before anything is fetched.
+//! - The record names only files that are on the disk, also after a crash of the machine.
+//! - Requests are repeated a bounded number of times, and each has a bounded time. A listing has a
+//!   bounded number of pages.
+//! - A server is asked without TLS only on loopback.
+//! - No name in a listing refers to a path outside of the folder.
 //!
 //! Start reading at [`Remote`]; `fetch.rs` reads one object, `listing.rs` reads listings, `sign.rs`
 //! signs requests.
@@ -39,17 +43,17 @@ use ureq::tls::TlsConfig;
 /// Settings of a repository.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Settings of TLS for addresses that need it; `None` refuses these.
+    /// TLS settings; with `None`, addresses that need TLS are refused.
     pub tls: Option<TlsConfig>,
     /// The key that signs requests to a bucket; `None` for public ones.
     pub credentials: Option<Credentials>,
     /// Region of a bucket of S3.
     pub region: String,
-    /// Address of a server with the interface of S3, in place of that of Amazon.
+    /// Address of a server with the S3 interface, instead of Amazon's.
     pub endpoint: Option<String>,
-    /// Most bytes of all files.
+    /// Maximum total size of the files in bytes.
     pub bytes_max: u64,
-    /// Time for a request, besides the time for its bytes.
+    /// Timeout of a request, without the time for transferring its bytes.
     pub timeout: Duration,
     /// Pause before a request is repeated for the first time; it doubles each time.
     pub pause: Duration,

@@ -14,7 +14,7 @@ pub(crate) struct Object {
     /// Its path in the folder, with slashes.
     pub(crate) path: String,
     pub(crate) bytes: u64,
-    /// The version that the listing states: another one has other bytes.
+    /// The version that the listing states, an ETag or a digest. It changes with the content.
     pub(crate) version: String,
     /// SHA-256 of its bytes in hexadecimal digits, if the listing states it.
     pub(crate) digest: Option<String>,
@@ -24,7 +24,7 @@ pub(crate) struct Object {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) objects: Vec<Object>,
-    /// What to ask for the next page with, if there is one.
+    /// The continuation token of the next page, if there is one.
     pub(crate) next: Option<String>,
 }
 
@@ -54,10 +54,15 @@ pub(crate) fn manifest(text: &[u8]) -> Result<Vec<Object>, String> {
     files.into_iter().map(object).collect()
 }
 
-/// Reads a page of the listing of a bucket, `ListObjectsV2` with names in the encoding of
-/// addresses. Leaves out names that end with a slash, which stand for folders.
+/// Reads a page of the listing of a bucket, `ListObjectsV2`. Names are percent-encoded if the server
+/// says so in `EncodingType`. Leaves out names that end with a slash, which stand for folders.
 pub(crate) fn page(text: &str, prefix: &str) -> Result<Page, String> {
     let body = element(text, "ListBucketResult").ok_or("it is no listing of a bucket")?;
+    let is_encoded = match element(body, "EncodingType") {
+        Some("url") => true,
+        None | Some("") => false,
+        Some(other) => return Err(format!("its names have the unknown encoding `{}`", shown(other))),
+    };
     let mut page = Page::default();
     let mut rest = body;
     while let Some(begin) = rest.find("<Contents>") {
@@ -65,7 +70,8 @@ pub(crate) fn page(text: &str, prefix: &str) -> Result<Page, String> {
         let contents = element(block, "Contents").ok_or("it ends inside an object")?;
         rest = &block["<Contents>".len() + contents.len() + "</Contents>".len()..];
         let field = |name: &str| element(contents, name).ok_or(format!("an object has no {name}"));
-        let name = decoded(field("Key")?)?;
+        let name = plain(field("Key")?)?;
+        let name = if is_encoded { decoded(&name)? } else { name };
         let bytes = field("Size")?.parse().map_err(|_| format!("`{}` has no size", shown(&name)))?;
         let path = name.strip_prefix(prefix).ok_or_else(|| format!("`{}` is not in the repository", shown(&name)))?;
         if path.is_empty() || path.ends_with('/') {
@@ -80,7 +86,7 @@ pub(crate) fn page(text: &str, prefix: &str) -> Result<Page, String> {
     Ok(page)
 }
 
-/// The contents of the first element of this name, which has no attributes but a namespace.
+/// The contents of the first element of this name, which may have no attribute but a namespace.
 fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = text;
     loop {
@@ -95,7 +101,7 @@ fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     }
 }
 
-/// A text of XML without its escapes.
+/// Replaces the escapes of XML text by their characters.
 fn plain(text: &str) -> Result<String, String> {
     let mut plain = String::new();
     let mut rest = text;
@@ -127,14 +133,14 @@ fn number(escape: &str) -> Option<char> {
     char::from_u32(number.ok()?)
 }
 
-/// A name in the encoding of addresses, in which a plus is a space.
+/// Decodes a percent-encoded name, in which a plus is a space.
 fn decoded(name: &str) -> Result<String, String> {
-    let name = plain(name)?.replace('+', " ");
+    let name = name.replace('+', " ");
     let decoded = percent_encoding::percent_decode_str(&name).decode_utf8();
     decoded.map(Into::into).map_err(|_| format!("`{}` is not UTF-8", shown(&name)))
 }
 
-/// A path that stays in its folder.
+/// Checks that a path stays in its folder.
 fn checked(path: &str) -> Result<String, String> {
     let is_wrong = |part: &str| matches!(part, "" | "." | "..") || part.contains(['\\', '\0']);
     if path.len() > NAME_BYTES_MAX || path.split('/').any(is_wrong) || path.chars().any(char::is_control) {
@@ -143,7 +149,7 @@ fn checked(path: &str) -> Result<String, String> {
     Ok(path.into())
 }
 
-/// The beginning of a text from outside, for a message.
+/// The beginning of an untrusted text, escaped for a message.
 fn shown(text: &str) -> String {
     text.chars().take(200).flat_map(char::escape_debug).collect()
 }
@@ -154,6 +160,7 @@ mod tests {
 
     const XML: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>models</Name><KeyCount>3</KeyCount>
+<EncodingType>url</EncodingType>
 <IsTruncated>true</IsTruncated><NextContinuationToken>a&amp;b=</NextContinuationToken>
 <Contents><Key>m/</Key><Size>0</Size><ETag>"0"</ETag></Contents>
 <Contents><Key>m/a+b/%C3%A9%2B.onnx</Key><LastModified>x</LastModified><ETag>&quot;1f&#34;</ETag><Size>12</Size></Contents>
@@ -164,6 +171,12 @@ mod tests {
         let page = page(XML, "m/").unwrap();
         let object = Object { path: "a b/é+.onnx".into(), bytes: 12, version: "\"1f\"".into(), digest: None };
         assert_eq!(page, Page { objects: vec![object], next: Some("a&b=".into()) });
+    }
+
+    #[test]
+    fn names_are_decoded_only_if_the_server_has_encoded_them() {
+        let plain = XML.replace("<EncodingType>url</EncodingType>", "");
+        assert_eq!(page(&plain, "m/").unwrap().objects[0].path, "a+b/%C3%A9%2B.onnx");
     }
 
     #[test]
@@ -180,6 +193,7 @@ mod tests {
             ("a+b/", "%00/", "not the name of a file"),
             ("a+b/", "%ff/", "not UTF-8"),
             ("&quot;", "&what;", "unknown escape"),
+            ("<EncodingType>url", "<EncodingType>base64", "unknown encoding `base64`"),
             ("<NextContinuationToken>", "<NextContinuation>", "does not say where"),
         ] {
             let wrong = XML.replace(from, to);

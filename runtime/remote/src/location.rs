@@ -6,10 +6,12 @@ use crate::error::RemoteError;
 /// Address of Google Cloud Storage, which has the interface of S3.
 const GOOGLE: &str = "https://storage.googleapis.com";
 
+const NO_TLS: &str = "http:// is allowed for loopback addresses only; use https://";
+
 /// Name of the listing of a folder of a web server.
 pub(crate) const MANIFEST: &str = "repository.json";
 
-/// Whether a repository is an address, and not a folder: it begins with `s3://`, `gs://`,
+/// Whether a repository is a URL, and not a local folder: it begins with `s3://`, `gs://`,
 /// `https://`, or another scheme.
 pub fn is_remote(repository: &str) -> bool {
     repository.split_once("://").is_some_and(|(scheme, _)| {
@@ -29,7 +31,7 @@ pub(crate) enum Location {
         prefix: String,
         /// The region that signatures name.
         region: String,
-        /// Google's server knows no digests of Amazon's kind.
+        /// Whether the server is Google's, which does not support the checksum headers of S3.
         is_google: bool,
     },
     /// A folder of a web server that has a listing.
@@ -45,8 +47,9 @@ impl Location {
     pub(crate) fn read(url: &str, options: &Options) -> Result<Location, RemoteError> {
         let wrong = |why: &str| RemoteError::Address(format!("{url:?} is not the address of a repository: {why}"));
         let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
-        if url.bytes().any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control() || b"?#".contains(&byte)) {
-            return Err(wrong("it has a character that is not possible"));
+        let is_invalid = |letter: char| letter.is_whitespace() || letter.is_control() || "?#".contains(letter);
+        if let Some(letter) = url.chars().find(|letter| is_invalid(*letter)) {
+            return Err(wrong(&format!("it must not contain {letter:?}")));
         }
         match scheme {
             "s3" => {
@@ -56,17 +59,19 @@ impl Location {
                     (false, Some(endpoint)) => (endpoint.trim_end_matches('/').to_owned(), rest),
                     (false, None) => (format!("https://s3.{}.amazonaws.com", options.region), rest),
                 };
-                bucket(&endpoint, path, &options.region).ok_or_else(|| wrong("it has no bucket"))
+                check_endpoint(&endpoint).map_err(|why| wrong(&why))?;
+                bucket(&endpoint, path, &options.region, false).ok_or_else(|| wrong("it has no bucket"))
             }
             "gs" => {
                 let endpoint = options.endpoint.as_deref().unwrap_or(GOOGLE).trim_end_matches('/');
-                bucket(endpoint, rest, "auto").ok_or_else(|| wrong("it has no bucket"))
+                check_endpoint(endpoint).map_err(|why| wrong(&why))?;
+                bucket(endpoint, rest, "auto", true).ok_or_else(|| wrong("it has no bucket"))
             }
             "https" => Ok(Location::Folder { base: url.trim_end_matches('/').into() }),
-            // Nothing says who sent the listing with the digests.
+            // Without TLS, nothing authenticates the listing with the digests.
             "http" if is_loopback(rest) => Ok(Location::Folder { base: url.trim_end_matches('/').into() }),
-            "http" => Err(wrong("http:// is possible on loopback addresses only; use https://")),
-            _ => Err(wrong("s3://, gs:// and https:// are possible")),
+            "http" => Err(wrong(NO_TLS)),
+            _ => Err(wrong("it must begin with s3://, gs:// or https://")),
         }
     }
 }
@@ -78,7 +83,18 @@ fn split_host(url: &str) -> Option<(String, &str)> {
     (!host.is_empty()).then(|| (format!("{}{host}", &url[..begin]), path))
 }
 
-fn bucket(endpoint: &str, path: &str, region: &str) -> Option<Location> {
+/// Refuses the address of a server without TLS, except on loopback: nothing else authenticates what
+/// the server sends.
+fn check_endpoint(endpoint: &str) -> Result<(), String> {
+    match endpoint.split_once("://") {
+        Some(("https", _)) => Ok(()),
+        Some(("http", rest)) if is_loopback(rest) => Ok(()),
+        Some(("http", _)) => Err(NO_TLS.into()),
+        _ => Err(format!("the address of its server, {endpoint:?}, must begin with https://")),
+    }
+}
+
+fn bucket(endpoint: &str, path: &str, region: &str, is_google: bool) -> Option<Location> {
     let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if !(1..=255).contains(&bucket.len()) || !bucket.bytes().all(is_name) || bucket.bytes().all(|byte| byte == b'.') {
@@ -86,7 +102,7 @@ fn bucket(endpoint: &str, path: &str, region: &str) -> Option<Location> {
     }
     let prefix = prefix.trim_matches('/');
     let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-    let (endpoint, bucket, is_google) = (endpoint.into(), bucket.into(), region == "auto");
+    let (endpoint, bucket) = (endpoint.into(), bucket.into());
     Some(Location::Bucket { endpoint, bucket, prefix, region: region.into(), is_google })
 }
 
@@ -126,17 +142,48 @@ mod tests {
     }
 
     #[test]
+    fn a_region_does_not_make_a_server_that_of_google() {
+        let auto = Options { region: "auto".into(), ..Options::default() };
+        let is_google = |url| match Location::read(url, &auto).unwrap() {
+            Location::Bucket { is_google, region, .. } => (is_google, region),
+            Location::Folder { base } => panic!("{base} is no bucket"),
+        };
+        assert_eq!(is_google("s3://https://account.r2.cloudflarestorage.com/models"), (false, "auto".into()));
+        assert_eq!(is_google("gs://models"), (true, "auto".into()));
+    }
+
+    #[test]
+    fn a_server_without_tls_is_on_loopback() {
+        let at = |url: &str, endpoint: &str| {
+            Location::read(url, &Options { endpoint: Some(endpoint.into()), ..Options::default() })
+        };
+        for (url, endpoint) in [("s3://models", "http://127.0.0.1:9000"), ("gs://models", "https://host/")] {
+            assert!(at(url, endpoint).is_ok(), "{url} {endpoint}");
+        }
+        for (url, endpoint, says) in [
+            ("s3://models", "http://minio:9000", "loopback"),
+            ("gs://models", "http://10.0.0.1", "loopback"),
+            ("s3://models", "minio:9000", "must begin with https://"),
+        ] {
+            let error = at(url, endpoint).unwrap_err().to_string();
+            assert!(error.contains(says), "{url} {endpoint}: {error}");
+        }
+        assert!(read("s3://http://127.0.0.1:9000/models").is_ok());
+    }
+
+    #[test]
     fn impossible_addresses_are_refused_with_the_reason() {
         for (url, says) in [
             ("models", "no scheme"),
             ("s3://", "no bucket"),
             ("s3://../x", "no bucket"),
-            ("s3://a b/x", "a character"),
+            ("s3://a b/x", "must not contain ' '"),
             ("s3://https://host", "no bucket"),
+            ("s3://http://minio:9000/models", "loopback"),
             ("http://models.example/a", "loopback"),
-            ("https://host/a?b", "a character"),
-            ("as://account/container", "s3://, gs:// and https://"),
-            ("file:///etc", "s3://, gs:// and https://"),
+            ("https://host/a?b", "must not contain '?'"),
+            ("as://account/container", "s3://, gs:// or https://"),
+            ("file:///etc", "s3://, gs:// or https://"),
         ] {
             let error = read(url).unwrap_err().to_string();
             assert!(error.contains(says), "{url}: {error}");

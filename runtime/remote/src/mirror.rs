@@ -1,4 +1,4 @@
-//! A folder that is kept equal to a repository.
+//! Mirrors a repository into a folder.
 
 use crate::error::RemoteError;
 use crate::fetch::{Client, Fetched};
@@ -8,11 +8,11 @@ use crate::{Options, sign};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// How often a repository that changes while it is read is listed again.
+/// Maximum number of times that a synchronization lists a repository that changes while it is read.
 const ROUNDS: u32 = 4;
 
 /// What a synchronization changed.
@@ -26,7 +26,7 @@ pub struct Changes {
     pub bytes: u64,
 }
 
-/// A repository on another machine, with the folder that has its files.
+/// A repository on another machine, and the folder that mirrors its files.
 pub struct Remote {
     url: String,
     client: Client,
@@ -36,6 +36,8 @@ pub struct Remote {
     scratch: PathBuf,
     record: PathBuf,
     held: BTreeMap<String, Held>,
+    /// Folders whose entries have changed since the record was written.
+    unsynced: BTreeSet<PathBuf>,
 }
 
 /// A file of the folder.
@@ -51,7 +53,7 @@ impl Remote {
     /// keeps them for the next start.
     ///
     /// # Errors
-    /// Fails if the address is not possible, or the folder cannot be made.
+    /// Fails if the address is invalid, or the folder cannot be created.
     pub fn open(url: &str, cache: &Path, options: Options) -> Result<Remote, RemoteError> {
         let location = Location::read(url, &options)?;
         let name = sign::hex(&Sha256::digest(format!("{location:?}").as_bytes()))[..32].to_owned();
@@ -60,16 +62,17 @@ impl Remote {
         for folder in [&folder, &scratch] {
             fs::create_dir_all(folder).map_err(RemoteError::io(folder))?;
         }
-        // What a process before left unfinished.
+        // Partial files of an earlier process.
         for entry in fs::read_dir(&scratch).map_err(RemoteError::io(&scratch))?.flatten() {
             let _ = fs::remove_file(entry.path());
         }
-        // Without a record all files are fetched again.
+        // Without a readable record, all files are fetched again.
         let held: BTreeMap<String, Held> =
             fs::read(&record).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
         let bytes_max = options.bytes_max;
         let client = Client::new(location, options)?;
-        Ok(Remote { url: url.into(), client, bytes_max, folder, scratch, record, held })
+        let unsynced = BTreeSet::new();
+        Ok(Remote { url: url.into(), client, bytes_max, folder, scratch, record, held, unsynced })
     }
 
     /// The folder with the files.
@@ -82,22 +85,24 @@ impl Remote {
         !self.held.is_empty()
     }
 
-    /// Fetches what is new or has changed, and then removes what is gone.
+    /// Fetches what is new or has changed, and then removes what is gone. If both do not fit the limit
+    /// of bytes together, what is gone is removed first.
     ///
     /// # Errors
-    /// Fails if the repository cannot be read. Files that were fetched until then stay, and none are
-    /// removed.
+    /// Fails if the repository cannot be read. Files that were fetched until then stay. Files that are
+    /// gone stay too, unless the limit needs their room.
     pub fn sync(&mut self) -> Result<Changes, RemoteError> {
         let mut changes = Changes::default();
         let mut changed = String::new();
         for _ in 0..ROUNDS {
             let objects = self.client.list()?;
             self.check(&objects)?;
+            changes.removed += self.make_room(&objects)?;
             let fetched = self.fetch_all(&objects, &mut changes);
             self.write_record()?;
             match fetched? {
                 None => {
-                    changes.removed = self.remove_others(&objects)?;
+                    changes.removed += self.remove_others(&objects)?;
                     self.write_record()?;
                     return Ok(changes);
                 }
@@ -107,7 +112,7 @@ impl Remote {
         Err(RemoteError::Changing { url: self.url.clone(), what: changed })
     }
 
-    /// Refuses a listing that is too large, or has a name twice or a file as a folder.
+    /// Refuses a listing that is too large, or in which a name occurs twice or is a file and a folder.
     fn check(&self, objects: &[Object]) -> Result<(), RemoteError> {
         let large = |found: String, limit: String| RemoteError::TooLarge { url: self.url.clone(), found, limit };
         if objects.len() > OBJECTS_MAX {
@@ -132,25 +137,63 @@ impl Remote {
         }
     }
 
-    /// Fetches the objects that the folder does not have. Returns the name of one that has changed
-    /// since it was listed.
+    /// Removes files that the repository does not have if they do not fit the limit of bytes together
+    /// with all objects.
+    fn make_room(&mut self, objects: &[Object]) -> Result<usize, RemoteError> {
+        let mut others = self.on_disk()?;
+        let listed = objects.iter().fold(0, |sum: u64, object| sum.saturating_add(object.bytes));
+        for object in objects {
+            others.remove(&self.folder.join(&object.path));
+        }
+        let bytes = others.values().fold(listed, |sum, bytes| sum.saturating_add(*bytes));
+        if bytes <= self.bytes_max {
+            return Ok(0);
+        }
+        tracing::debug!(url = self.url, bytes, "files are removed before others are fetched");
+        self.remove_others(objects)
+    }
+
+    /// The files of the folder with their bytes, also those that the record does not have.
+    fn on_disk(&self) -> Result<BTreeMap<PathBuf, u64>, RemoteError> {
+        let mut all = BTreeMap::new();
+        measure(&self.folder, &mut all).map_err(RemoteError::io(&self.folder))?;
+        Ok(all)
+    }
+
+    /// Fetches the objects that the folder does not have: first those that become smaller, so that the
+    /// files stay within the limit of bytes. Returns the name of one that has changed since it was
+    /// listed.
     fn fetch_all(&mut self, objects: &[Object], changes: &mut Changes) -> Result<Option<String>, RemoteError> {
         let mut changed = None;
-        for object in objects {
-            if self.has(object) {
+        let on_disk = self.on_disk()?;
+        let before = |object: &Object| on_disk.get(&self.folder.join(&object.path)).copied().unwrap_or(0);
+        let missing = objects.iter().filter(|object| !self.has(object));
+        let mut missing: Vec<(u64, &Object)> = missing.map(|object| (before(object), object)).collect();
+        missing.sort_by_key(|(before, object)| i128::from(object.bytes) - i128::from(*before));
+        let mut bytes = on_disk.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        for (before, object) in missing {
+            let after = bytes.saturating_sub(before).saturating_add(object.bytes);
+            if object.bytes > before && after > self.bytes_max {
+                // One that becomes smaller was not replaced.
+                changed.get_or_insert_with(|| format!("there is no room for {}", object.path));
                 continue;
             }
             let mut file = tempfile::NamedTempFile::new_in(&self.scratch).map_err(RemoteError::io(&self.scratch))?;
-            match self.client.fetch(object, file.as_file_mut())? {
+            match self.client.fetch(object, file.as_file_mut(), &self.scratch)? {
                 Fetched::Changed(what) => changed = Some(what),
                 Fetched::Done => {
                     let path = self.folder.join(&object.path);
-                    // From here on the file is unknown until it is in place.
+                    // A crash of the machine must not leave a file that is recorded and incomplete.
+                    file.as_file().sync_all().map_err(RemoteError::io(&path))?;
+                    // If replacing the file fails midway, it is fetched again.
                     self.held.remove(&object.path);
                     self.make_way(&object.path).map_err(RemoteError::io(&path))?;
+                    let parents = path.ancestors().skip(1).take_while(|parent| parent.starts_with(&self.folder));
+                    self.unsynced.extend(parents.map(Path::to_owned));
                     file.persist(&path).map_err(|error| error.error).map_err(RemoteError::io(&path))?;
                     let held = Held { bytes: object.bytes, version: object.version.clone() };
                     self.held.insert(object.path.clone(), held);
+                    bytes = after;
                     changes.fetched += 1;
                     changes.bytes += object.bytes;
                 }
@@ -167,8 +210,8 @@ impl Remote {
         is_there && *bytes == object.bytes && *version == object.version
     }
 
-    /// Makes the folders of a file. Removes a file that has the name of one of them, and a folder
-    /// that has the name of the file: the repository has changed so.
+    /// Creates the parent folders of a file. Removes a file in place of one of these folders, and a
+    /// folder in place of the file: both may be left from an earlier state of the repository.
     fn make_way(&self, path: &str) -> io::Result<()> {
         let mut folder = self.folder.clone();
         let mut parts = path.split('/').peekable();
@@ -198,19 +241,42 @@ impl Remote {
         Ok(removed)
     }
 
-    fn write_record(&self) -> Result<(), RemoteError> {
+    /// Writes the record, once the files and folders that it names are on the disk.
+    fn write_record(&mut self) -> Result<(), RemoteError> {
+        for folder in &self.unsynced {
+            match File::open(folder).and_then(|folder| folder.sync_all()) {
+                // It was removed since.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                synced => synced.map_err(RemoteError::io(folder))?,
+            }
+        }
+        self.unsynced.clear();
         let write = || -> io::Result<()> {
             let file = tempfile::NamedTempFile::new_in(&self.scratch)?;
             serde_json::to_writer(&file, &self.held)?;
+            file.as_file().sync_all()?;
             file.persist(&self.record).map_err(|error| error.error)?;
-            Ok(())
+            self.record.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
         };
         write().map_err(RemoteError::io(&self.record))
     }
 }
 
-/// Removes what is not wanted below a folder, and folders that are empty then. Returns whether the
-/// folder is empty.
+/// Adds the files below a folder with their bytes.
+fn measure(folder: &Path, all: &mut BTreeMap<PathBuf, u64>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let metadata = fs::symlink_metadata(&path)?;
+        match metadata.is_dir() {
+            true => measure(&path, all)?,
+            false => drop(all.insert(path, metadata.len())),
+        }
+    }
+    Ok(())
+}
+
+/// Removes the files below a folder that are not in `wanted`, and folders that are then empty. Returns
+/// whether the folder is empty.
 fn remove_others(folder: &Path, wanted: &BTreeSet<PathBuf>, removed: &mut usize) -> io::Result<bool> {
     let mut is_empty = true;
     for entry in fs::read_dir(folder)? {

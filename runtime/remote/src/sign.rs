@@ -1,4 +1,4 @@
-//! Signatures of requests to buckets: version 4 of Amazon's, which Google takes, too.
+//! Signatures of requests to buckets: AWS Signature Version 4, which Google Cloud Storage also accepts.
 
 use atoll_core::calendar::Utc;
 use hmac::{Hmac, Mac};
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Digest of an empty body.
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// A key of a bucket. It is never printed.
+/// An access key of a bucket. It is never printed.
 #[derive(Clone)]
 pub struct Credentials {
     id: String,
@@ -30,7 +30,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The time as signatures have it, for example `20130524T000000Z`.
+/// The time in the format of signatures, for example `20130524T000000Z`.
 pub(crate) fn stamp(now: SystemTime) -> String {
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let Utc { year, month, day, hour, minute, second } = Utc::at(seconds);

@@ -1,5 +1,5 @@
-//! Request bodies that report how fast they arrive, and bodies of answers that report how fast they
-//! are taken.
+//! Request bodies that report how fast they arrive, and response bodies that report how fast the
+//! client reads them.
 
 use crate::places::RequestGuard;
 use crate::progress::Progress;
@@ -74,12 +74,12 @@ impl<B> Drop for ArrivingBody<B> {
 pub(crate) struct LeavingBody {
     body: axum::body::Body,
     request: RequestGuard,
-    /// Bytes of the last part, which the connection may still have.
+    /// Size of the last part in bytes. The connection may still be sending it.
     last: usize,
 }
 
 impl LeavingBody {
-    /// The answer's head waits for the client, too.
+    /// Sending the head of the answer depends on the client, too.
     pub(crate) fn new(body: axum::body::Body, request: RequestGuard) -> LeavingBody {
         request.progress.begin_leaving(0);
         LeavingBody { body, request, last: 0 }
@@ -90,9 +90,9 @@ impl Body for LeavingBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    /// The connection asks for the next part once a part may leave, for which the one before has to
-    /// be gone. So between a part and the next call, the answer waits for the client; while a call
-    /// waits, for the server.
+    /// After a part, the connection polls again once it can send that part, which requires that it
+    /// has sent the part before. So between a part and the next call the answer waits for the client,
+    /// and while a call is pending it waits for the server.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -68,7 +68,8 @@ impl Hedging {
         after: Duration,
     ) -> Result<InvocationResult, InvokeError> {
         let again = request.clone();
-        let first = Pending::submit(engine, permit, |reply| engine.submit(request, reply));
+        let first =
+            Pending::submit(engine, permit, request, |engine, request, reply| engine.submit(request, reply)).await?;
         let id = first.id();
         let mut first = pin!(first.answer());
         if let Ok(answer) = tokio::time::timeout(after, &mut first).await {
@@ -83,9 +84,10 @@ impl Hedging {
         let Some(device) = place().filter(|_| self.lock().take()) else { return first.await };
         let deadline = again.deadline.map(|deadline| deadline.saturating_sub(begun.elapsed()));
         let again = ChainRequest { deadline, ..again };
-        let to_second = |reply| engine.submit_to(device, Why::Hedged, again, reply);
-        let second = Pending::submit(engine, permit, to_second);
-        let mut second = pin!(second.answer());
+        let second = Pending::submit(engine, permit, again, move |engine, again, reply| {
+            engine.submit_to(device, Why::Hedged, again, reply)
+        });
+        let mut second = pin!(async { second.await?.answer().await });
         let (answer, is_second) = tokio::select! {
             biased;
             answer = &mut first => (answer, false),

@@ -1,7 +1,7 @@
 //! Asynchronous calls of the engines.
 
 use crate::running::Permit;
-use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply};
+use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply, StageInput};
 use atoll_fleet::Inference;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,41 +30,54 @@ pub(crate) async fn invoke(
     permit: &Permit,
     request: ChainRequest,
 ) -> Result<InvocationResult, InvokeError> {
-    invoke_by(engine, permit, |reply| engine.submit(request, reply)).await
+    invoke_by(engine, permit, request, |engine, request, reply| engine.submit(request, reply)).await
 }
 
 /// Like [`invoke`], for any way to submit.
 pub(crate) async fn invoke_by(
     engine: &Arc<dyn Inference>,
     permit: &Permit,
-    submit: impl FnOnce(Reply) -> InvocationId,
+    request: ChainRequest,
+    submit: impl FnOnce(&dyn Inference, ChainRequest, Reply) -> InvocationId + Send + 'static,
 ) -> Result<InvocationResult, InvokeError> {
-    Pending::submit(engine, permit, submit).answer().await
+    Pending::submit(engine, permit, request, submit).await?.answer().await
 }
 
 /// A submitted invocation. Dropping it before the answer arrives cancels the invocation.
-pub(crate) struct Pending<'a> {
-    engine: &'a Arc<dyn Inference>,
+pub(crate) struct Pending {
+    engine: Arc<dyn Inference>,
     id: Option<InvocationId>,
     answered: oneshot::Receiver<Result<InvocationResult, InvokeError>>,
 }
 
-impl<'a> Pending<'a> {
-    /// Submits an invocation. The permit counts until the engine has answered, at least.
-    pub(crate) fn submit(
-        engine: &'a Arc<dyn Inference>,
+impl Pending {
+    /// Submits an invocation. The permit counts until the engine has answered, at least. The engine
+    /// encodes strings when it is called, which may take long, so a request with strings is
+    /// submitted on the pool of blocking threads. If the future is dropped meanwhile, the invocation
+    /// is cancelled once it is submitted.
+    ///
+    /// # Errors
+    /// The engine panicked.
+    pub(crate) async fn submit(
+        engine: &Arc<dyn Inference>,
         permit: &Permit,
-        submit: impl FnOnce(Reply) -> InvocationId,
-    ) -> Pending<'a> {
-        let (answer, answered) = oneshot::channel();
-        let counted = permit.clone();
-        let reply = Box::new(move |result| {
-            // Before the answer, so that its receiver finds the permit released.
-            drop(counted);
-            // Sending fails only if the receiver was dropped, which cancels the invocation.
-            let _ = answer.send(result);
-        });
-        Pending { engine, id: Some(submit(reply)), answered }
+        request: ChainRequest,
+        submit: impl FnOnce(&dyn Inference, ChainRequest, Reply) -> InvocationId + Send + 'static,
+    ) -> Result<Pending, InvokeError> {
+        let blocks = has_strings(&request);
+        let (engine, counted) = (Arc::clone(engine), permit.clone());
+        let submit = move || {
+            let (answer, answered) = oneshot::channel();
+            let reply = Box::new(move |result| {
+                // Before the answer, so that its receiver finds the permit released.
+                drop(counted);
+                // Sending fails only if the receiver was dropped, which cancels the invocation.
+                let _ = answer.send(result);
+            });
+            let id = submit(&*engine, request, reply);
+            Pending { engine, id: Some(id), answered }
+        };
+        if blocks { blocking(submit).await.ok_or(LOST) } else { Ok(submit()) }
     }
 
     /// Its id.
@@ -80,7 +93,13 @@ impl<'a> Pending<'a> {
     }
 }
 
-impl Drop for Pending<'_> {
+/// Whether an input has strings.
+fn has_strings(request: &ChainRequest) -> bool {
+    let mut inputs = request.stages.iter().flat_map(|stage| &stage.inputs);
+    inputs.any(|input| matches!(input, StageInput::Tensor(tensor) if tensor.dtype.is_none()))
+}
+
+impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             self.engine.cancel(id);

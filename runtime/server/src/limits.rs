@@ -24,21 +24,22 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// ones. Many programs share one connection among all their threads.
 pub const STREAMS_PER_CONNECTION_MAX: u32 = 1024;
 
-/// Requests of all HTTP/2 connections of a port together, from which on a connection may have only
-/// [`STREAMS_SHARE`]. Each costs a task and some kilobytes. 16 connections could have as many.
+/// Number of concurrent requests of all HTTP/2 connections of a port above which each connection may
+/// have only [`STREAMS_SHARE`]. A request costs a task and some kilobytes. 16 connections with
+/// [`STREAMS_PER_CONNECTION_MAX`] requests each reach this number.
 pub const STREAMS_MAX: usize = 16_384;
 
-/// Requests that each HTTP/2 connection may have at the same time, however many others have: all
-/// [`CONNECTIONS_MAX`] connections together then have twice [`STREAMS_MAX`].
+/// Concurrent requests that each HTTP/2 connection may have, however many the others have. With
+/// [`CONNECTIONS_MAX`] connections these are at most twice [`STREAMS_MAX`].
 pub const STREAMS_SHARE: usize = 4;
 
-/// Requests that a client of HTTP/2 has reset before the daemon has begun them, after which its
-/// connection ends. A client that resets many streams at once ("rapid reset") lets the daemon work
-/// for nothing.
+/// Maximum number of HTTP/2 streams that a client has reset and the daemon has not accepted yet.
+/// With more, the connection is closed: a client that opens and resets streams without pause ("rapid
+/// reset") makes the daemon work for nothing.
 pub const STREAMS_RESET_MAX: usize = 20;
 
-/// Requests that a connection of HTTP/2 has broken with invalid frames, such as more bytes than it
-/// announced, after which it ends. Each makes the daemon reset a request that it has begun.
+/// Maximum number of streams of an HTTP/2 connection that the daemon resets because of invalid
+/// frames, such as more bytes than were announced. With more, the connection is closed.
 pub const STREAMS_BROKEN_MAX: usize = 1024;
 
 /// Most bytes of the headers of an HTTP/2 request, in all its frames. A token and the headers that
@@ -60,8 +61,8 @@ pub const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Longest pause between two parts of a request body.
 pub const BODY_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Longest silence of a stream of messages over gRPC, while none of its requests is running, after
-/// which its connection keeps its place if another client needs one.
+/// Longest silence of a gRPC stream of messages without a running request. After that, its connection
+/// may be closed to make room for another client.
 pub const STREAM_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Most regions of system shared memory of the daemon; each holds a file descriptor.
@@ -85,12 +86,12 @@ pub const RINGS_PER_TENANT_MAX: usize = 16;
 /// Most bytes of the rings of one tenant: as many as [`BODIES_IN_FLIGHT_BYTES_MAX`].
 pub const RING_BYTES_PER_TENANT_MAX: u64 = 1 << 30;
 
-/// Time for which the threads of a tenant's rings may be awake without serving a request, once:
-/// enough for ten thousand pings, which a benchmark sends.
+/// Capacity of a tenant's idle budget: the time for which the threads of its rings may be awake without
+/// serving a request. Enough for the ten thousand pings of a benchmark.
 pub const RING_IDLE_BURST: Duration = Duration::from_secs(1);
 
-/// The part of the time that passes which refills [`RING_IDLE_BURST`]: a tenth. So a tenant whose
-/// clients ping or ring without pause takes a tenth of a CPU from others.
+/// The idle budget refills by the elapsed time divided by this. So a tenant whose clients ping or ring
+/// without pause uses a tenth of a CPU.
 pub const RING_IDLE_DIVISOR: u32 = 10;
 
 /// Longest key of a region in bytes: the longest name of a file, after the slash that `shm_open`
@@ -222,16 +223,16 @@ pub const CUDA_KEEPALIVE: Duration = Duration::from_secs(60);
 /// connection counts as lost: as long as it may read nothing.
 pub const CUDA_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a session over the network is kept without a connection, if the configuration does not
-/// say: a proxy restarts, and a laptop changes its network, in less.
+/// Default of how long a session over the network is kept without a connection. A proxy restarts, and
+/// a laptop changes its network, in less time.
 pub const CUDA_KEEP_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Longest time that the configuration may keep a session without a connection. The session holds
-/// its memory meanwhile.
+/// Longest time that the configuration may set for keeping a session without a connection. Such a
+/// session still holds its memory.
 pub const CUDA_KEEP_MAX: Duration = Duration::from_secs(3600);
 
-/// How long the client of a session has to show that it is there, when another connection comes
-/// with the session's ticket.
+/// How long the client of a session has to answer a keepalive probe, which is sent when another
+/// connection presents the session's ticket.
 pub const CUDA_ASK_TIME: Duration = Duration::from_secs(5);
 
 /// Most tickets of sessions that have ended that the daemon remembers, to tell why they are no
@@ -248,11 +249,12 @@ pub const CUDA_BYTES_DEFAULT: u64 = 256 << 20;
 /// Device memory of a session for variables of its modules, besides what the program allocates.
 pub const CUDA_VARIABLES_BYTES: u64 = 8 << 20;
 
-/// Most bytes of code of CUDA programs that are kept for later sessions: images, and what was read in
-/// their PTX.
+/// Maximum size in bytes of the code of CUDA programs that is kept for later sessions: images, and PTX
+/// with the contents read from it.
 pub const CUDA_WARM_BYTES_MAX: usize = 512 << 20;
 
-/// Most bytes of them of one tenant: two of the largest images.
+/// Maximum size in bytes of the code of one tenant's CUDA programs that is kept for later sessions:
+/// two of the largest images.
 pub const CUDA_WARM_BYTES_PER_TENANT_MAX: usize = 128 << 20;
 
 /// Most PTX of the modules of a session in bytes; the same text counts once.

@@ -5,8 +5,8 @@
 //! connection that sends the head of a request slowly is closed after
 //! [`ConnectionLimits::head_timeout`], an idle one after [`ConnectionLimits::idle_timeout`]. If all
 //! places are taken, the connection that has been idle longest is closed for a new one; if none is
-//! idle, one whose requests are stalled ([`Stall`]), all of them. In HTTP/2, a connection that keeps
-//! one request going keeps its place for all. If its client reads nothing for
+//! idle, one whose requests are all stalled ([`Stall`]). In HTTP/2, a single request that is not
+//! stalled keeps the connection open. If the client of a connection reads nothing for
 //! [`ConnectionLimits::write_pause`], the connection is closed and its requests are cancelled.
 
 use crate::limits;
@@ -44,7 +44,7 @@ pub struct ConnectionLimits {
     /// How long a stream of messages may be silent before its connection makes room for another
     /// one.
     pub stream_pause: Duration,
-    /// Running requests of all HTTP/2 connections from which on a connection may have only
+    /// Number of running requests of all HTTP/2 connections above which each connection may have only
     /// [`limits::STREAMS_SHARE`].
     pub requests: usize,
     /// How long a client may read nothing while bytes wait to be sent to it.
@@ -350,7 +350,7 @@ impl Places {
         // The request of a new connection may not have been read yet.
         let idle = || longest(Activity::Idle).filter(|place| place.age() > HEAD_GRACE);
         let slow = || longest(Activity::SendingHead).filter(|place| place.age() > HEAD_GRACE);
-        // A stream may be silent for a good reason, so a request that moves too slowly goes first.
+        // A stream may be silent for a good reason, so connections with slow transfers are closed first.
         let stalled = || {
             let running = taken.values().filter(|place| place.activity() == Activity::Request);
             let stalled = running.filter_map(|place| Some((place.stalls()?, place)));
@@ -369,7 +369,7 @@ impl Places {
             let why = match place.activity() {
                 Activity::Idle => (place.age() > self.limits.idle_timeout).then_some(Closed::Idle),
                 Activity::SendingHead => (place.age() > self.limits.head_timeout).then_some(Closed::SlowHead),
-                // A client that reads from its socket, but opens no window for an answer in HTTP/2.
+                // In HTTP/2 a client can read from its socket, and open no window for an answer.
                 Activity::Request => place.stalls().and_then(|stalls| {
                     let is_unread = |s: &Stall| matches!(s, Stall::Unread(since) if *since > self.limits.write_pause);
                     stalls.iter().any(is_unread).then_some(Closed::NotReading)

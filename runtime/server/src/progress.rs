@@ -1,14 +1,14 @@
-//! How fast the parts of a request and of its answer move, and what a request waits for.
+//! The transfer of a request and of its answer, and whether the request waits for its client.
 //!
-//! A client can make its request last: it sends the body slowly, it leaves a stream of messages
-//! silent, or it does not take the answer. Such a request is stalled. Under pressure, a connection
+//! A client can keep a request open: it sends the body slowly, sends no message on a stream, or does
+//! not read the answer. Such a request is stalled. Under pressure, a connection
 //! whose requests are all stalled makes room for another one ([`crate::places`]). A request that
 //! the server works on is never stalled.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A part is not slow before it has moved for this long: most parts have arrived by then.
+/// A part counts as slow only after this time: most parts have arrived by then.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Lowest average speed of a part that is not slow, in bytes per second: that of a modem.
@@ -20,15 +20,15 @@ pub(crate) struct Progress(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What of the request is arriving: its body, or one message of a stream.
+    /// The part of the request that is arriving: its body, or one message of a stream.
     arriving: Option<Part>,
-    /// What the client has to take before the next part of the answer is made.
+    /// The part of the answer that the client has to read before the next one is produced.
     leaving: Option<Part>,
     /// For a stream of messages or events. `None` for a request with one body and one answer.
     stream: Option<Stream>,
 }
 
-/// Bytes on their way.
+/// A part in transit.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     since: Instant,
@@ -49,7 +49,7 @@ struct Stream {
 pub(crate) enum Stall {
     /// Its body arrives too slowly.
     SlowBody(Duration),
-    /// Its answer is taken too slowly.
+    /// The client reads its answer too slowly.
     Unread(Duration),
     /// It is a stream, and the client sends no message.
     Silent(Duration),
@@ -68,7 +68,7 @@ impl Part {
         Part { since: Instant::now(), bytes: bytes as u64 }
     }
 
-    /// How long the part has been on its way, if that is too long for its bytes.
+    /// How long the part has been in transit, if that is too long for its size.
     fn slow(&self) -> Option<Duration> {
         let since = self.since.elapsed();
         let is_slow = u128::from(self.bytes) < since.as_millis() * BYTES_PER_S_MIN / 1000;
@@ -118,18 +118,18 @@ impl Progress {
         Answering(self.clone())
     }
 
-    /// Notes that the answer waits until the client has taken these bytes of it.
+    /// Notes that the answer waits until the client has read this many bytes of it.
     pub(crate) fn begin_leaving(&self, bytes: usize) {
         self.lock().leaving = Some(Part::new(bytes));
     }
 
-    /// Notes that the client has taken them.
+    /// Notes that the client has read them.
     pub(crate) fn end_leaving(&self) {
         self.lock().leaving = None;
     }
 
-    /// Whether and why the request is stalled. A stream is after it has been silent for
-    /// `stream_pause`.
+    /// Why the request is stalled; `None` if it is not. A stream is stalled once it has been silent
+    /// for `stream_pause`.
     pub(crate) fn stall(&self, stream_pause: Duration) -> Option<Stall> {
         let State { arriving, leaving, stream } = &*self.lock();
         if let Some(part) = leaving {

@@ -197,8 +197,11 @@ impl Turn<'_> {
         permit: &Permit,
         request: ChainRequest,
     ) -> Result<InvocationResult, InvokeError> {
-        let (engine, session) = (self.engine, self.session);
-        let result = invoke_by(engine, permit, |reply| engine.submit_step(session, request, reply)).await;
+        let session = self.session;
+        let result = invoke_by(self.engine, permit, request, move |engine, request, reply| {
+            engine.submit_step(session, request, reply)
+        })
+        .await;
         match &result {
             Ok(_) => self.ends = self.place_ends,
             Err(InvokeError::NoSession | InvokeError::SessionLost) => self.ends = true,

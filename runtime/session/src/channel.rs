@@ -1,16 +1,16 @@
-//! The bytes of a session over the network, which survive the loss of a connection. Both sides send
-//! their bytes in segments, numbered from the session's beginning, and keep those that the other
-//! side has not acknowledged. On a new connection each side says how many bytes it has received,
-//! and the other one continues from there. So each byte arrives once and in order.
+//! The byte streams of a session over the network, which can continue after a connection is lost.
+//! Each side sends its bytes in segments, numbered from the beginning of the session, and keeps the
+//! bytes that the other side has not acknowledged. On a new connection each side states how many
+//! bytes it has received, and the other side sends from there. So each byte arrives once and in order.
 
 use crate::field::{Field, Reader, WireError};
 use crate::limits::{ACKNOWLEDGE_BYTES, SEGMENT_BYTES_MAX, WINDOW_BYTES};
 use std::collections::VecDeque;
 
-/// Size of the head of a segment in bytes.
+/// Size of a segment's header in bytes.
 pub const SEGMENT_HEAD_BYTES: usize = 16;
 
-/// Segments are added to a buffer until it has this many bytes.
+/// [`Channel::fill`] stops when the buffer has this many bytes.
 const FILL_BYTES: usize = 128 << 10;
 
 /// Why the connection to the other side cannot go on.
@@ -27,7 +27,7 @@ pub enum ChannelError {
         /// The first byte of the segment.
         found: u64,
     },
-    /// The other side does not wait for acknowledgements.
+    /// The other side has sent more than the window without waiting for acknowledgements.
     #[error("{bytes} bytes came without acknowledgement, more than the window of {WINDOW_BYTES}")]
     Overrun {
         /// Bytes that would be queued.
@@ -36,7 +36,7 @@ pub enum ChannelError {
     /// Bytes came after the end.
     #[error("a segment came after the end of the session")]
     AfterEnd,
-    /// The other side needs bytes that are gone, or has more than was sent.
+    /// The other side resumes at a byte that is no longer kept, or that was never sent.
     #[error("the other side has received {received} bytes, and bytes {first} to {sent} can be sent again")]
     Behind {
         /// Bytes that it says it has received.
@@ -48,14 +48,14 @@ pub enum ChannelError {
     },
 }
 
-/// The head of a segment.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Segment {
     /// Bytes follow; `number` is the number of the first one.
     Data { number: u64, bytes: u32 },
     /// Bytes before this number were received and passed on.
     Acknowledge(u64),
-    /// The receiver acknowledges at once, to show that it is there.
+    /// A keepalive probe: the receiver acknowledges at once.
     Ask,
     /// The session ends after this many bytes.
     End(u64),
@@ -90,17 +90,17 @@ impl Segment {
     }
 }
 
-/// One side of a session over the network. It is kept between two connections.
+/// One side of a session over the network. It outlives its connections.
 #[derive(Debug, Default)]
 pub struct Channel {
-    /// Bytes of this side that were not acknowledged, the first of which has the number `first`.
+    /// Bytes of this side that are not acknowledged; `first` is the number of the first one.
     kept: VecDeque<u8>,
     first: u64,
     /// The number of the next byte to send.
     next: u64,
     is_closed: bool,
     has_told_end: bool,
-    /// Bytes of the other side that were not passed on yet.
+    /// Received bytes that were not passed on yet.
     queue: VecDeque<u8>,
     /// Bytes of the other side that have arrived.
     received: u64,
@@ -110,14 +110,14 @@ pub struct Channel {
     is_ended: bool,
     /// Whether any segment has arrived.
     is_confirmed: bool,
-    /// The part of a head that has arrived, and the bytes of a segment that have not.
+    /// The part of a header that has arrived, and how many bytes of the current segment have not.
     head: [u8; SEGMENT_HEAD_BYTES],
     head_bytes: usize,
     left: usize,
 }
 
 impl Channel {
-    /// The side that has nothing sent and nothing received.
+    /// A side that has sent and received nothing.
     pub fn new() -> Channel {
         Channel::default()
     }
@@ -132,12 +132,12 @@ impl Channel {
         self.kept.extend(bytes);
     }
 
-    /// No more bytes are sent after those that were pushed, and the other side is told so.
+    /// Ends this side's bytes after those that were pushed. [`Channel::fill`] then adds an end segment.
     pub fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// Like [`Channel::close`], but what was not sent yet is dropped: the other side has ended.
+    /// Like [`Channel::close`], but drops bytes that were not sent yet, because the other side has ended.
     pub fn abandon(&mut self) {
         self.kept.truncate((self.next - self.first) as usize);
         self.is_closed = true;
@@ -148,23 +148,23 @@ impl Channel {
         self.is_closed
     }
 
-    /// Whether the end is in a buffer that [`Channel::fill`] has filled on this connection.
+    /// Whether [`Channel::fill`] has added the end segment on this connection.
     pub fn has_told_end(&self) -> bool {
         self.has_told_end
     }
 
-    /// Asks the other side to show that it is there.
+    /// Adds a keepalive probe to the next segments.
     pub fn ask(&mut self) {
         self.asks = true;
     }
 
-    /// Acknowledges with the next segments even if little has arrived.
+    /// Adds an acknowledgement to the next segments, even if few bytes were passed on.
     pub fn acknowledge(&mut self) {
         self.owes_acknowledgement = true;
     }
 
-    /// Adds segments to a buffer: all that can be sent now, or part of it. After the end there are
-    /// none.
+    /// Adds the next segments to a buffer: as many as can be sent now, up to a limit. Adds nothing
+    /// after the end segment.
     pub fn fill(&mut self, to: &mut Vec<u8>) {
         if self.has_told_end {
             return;
@@ -202,7 +202,7 @@ impl Channel {
         &part[..part.len().min(SEGMENT_BYTES_MAX as usize)]
     }
 
-    /// Takes bytes that have arrived on the connection. After an error, the session cannot go on.
+    /// Reads bytes that have arrived on the connection. After an error, the session cannot continue.
     pub fn take(&mut self, mut bytes: &[u8]) -> Result<(), ChannelError> {
         while !bytes.is_empty() {
             let is_data = self.left > 0;
@@ -261,7 +261,7 @@ impl Channel {
         }
     }
 
-    /// Bytes of the other side that can be passed on.
+    /// Received bytes that can be passed on. More may follow once these are consumed.
     pub fn ready(&self) -> &[u8] {
         self.queue.as_slices().0
     }
@@ -281,16 +281,16 @@ impl Channel {
         self.is_ended
     }
 
-    /// Whether any segment has arrived. A client from which none has come may not have its ticket.
+    /// Whether any segment has arrived. Before the first one, the client may not have its ticket.
     pub fn is_confirmed(&self) -> bool {
         self.is_confirmed
     }
 
-    /// Continues on a new connection, on which the other side has said how many bytes it has
-    /// received.
+    /// Continues on a new connection. `received` is the number of bytes that the other side states
+    /// it has received.
     ///
     /// # Errors
-    /// [`ChannelError::Behind`] if the bytes after those are gone. Nothing has changed then.
+    /// [`ChannelError::Behind`] if the next bytes are not kept. The channel is then unchanged.
     pub fn resume(&mut self, received: u64) -> Result<(), ChannelError> {
         if received < self.first || received > self.next {
             return Err(ChannelError::Behind { received, first: self.first, sent: self.next });

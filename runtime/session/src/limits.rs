@@ -15,16 +15,16 @@ pub const MESSAGE_BYTES_MAX: u64 = 128 << 20;
 /// Maximum size of one module's image in bytes.
 pub const IMAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Size in bytes from which a client asks whether the server has an image, before it sends it. A
-/// smaller one is sent faster than it is asked for.
+/// Smallest image, in bytes, for which a client asks whether the server has it before sending it.
+/// Sending a smaller image takes less time than asking.
 pub const IMAGE_ASK_BYTES: usize = 64 << 10;
 
 /// Maximum size in bytes of the images that a session keeps on the server.
 pub const IMAGES_BYTES_MAX: u64 = 512 << 20;
 
-/// Bytes of each side of a session over the network that the other side has not acknowledged. Each
-/// side keeps its own, to send them again on another connection, and queues as many of the other's.
-/// At 20 ms for a round trip, this allows 50 MB/s.
+/// Maximum number of unacknowledged bytes of each side of a session over the network. The sender
+/// keeps them, to send them again on another connection; the receiver queues at most as many. With a
+/// round-trip time of 20 ms, this allows 50 MB/s.
 pub const WINDOW_BYTES: usize = 1 << 20;
 
 /// A side of a session over the network acknowledges after it has passed on this many bytes.

@@ -17,7 +17,7 @@ pub const PASS_BYTES: usize = 64;
 /// Size of [`Resume`] in bytes.
 pub const RESUME_BYTES: usize = 56;
 
-/// The right to continue a session on another connection. It has no `==`: the server compares
+/// Authorizes a client to resume a session on another connection. It has no `==`: the server compares
 /// secrets in constant time.
 #[derive(Clone, Copy)]
 pub struct Ticket {
@@ -34,7 +34,7 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// What the server sends first on a connection of a session that begins or is resumed.
+/// The server's first message on a connection of a session, new or resumed.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass {
     /// The version of the server's protocol.
@@ -42,7 +42,7 @@ pub struct Pass {
     /// How long the server keeps the session without a connection, in milliseconds; 0 if the
     /// session ends with its connection.
     pub keep_ms: u32,
-    /// Bytes of the client that the server has received; those after them are sent again.
+    /// Number of the client's bytes that the server has received. The client sends from there.
     pub received: u64,
     /// The session's ticket.
     pub ticket: Ticket,
@@ -69,12 +69,12 @@ impl Pass {
     }
 }
 
-/// What a client sends after its token, instead of a greeting, to continue a session.
+/// Sent by a client after its token, instead of a greeting, to resume a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Resume {
     /// The ticket of the session.
     pub ticket: Ticket,
-    /// Bytes of the server that the client has received; those after them are sent again.
+    /// Number of the server's bytes that the client has received. The server sends from there.
     pub received: u64,
 }
 

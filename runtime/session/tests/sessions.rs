@@ -121,6 +121,15 @@ fn a_large_image_is_not_sent_again_by_a_later_session() {
 }
 
 #[test]
+fn a_kept_image_that_cannot_be_loaded_again_has_the_log() {
+    let mut large = b"once".to_vec();
+    large.resize(atoll_session::limits::IMAGE_ASK_BYTES, b' ');
+    connect().load(1, &large).expect("an image");
+    let error = connect().load(1, &large).expect_err("no room");
+    assert_eq!((error.code, error.log.as_str()), (Code::OUT_OF_MEMORY, "no room"));
+}
+
+#[test]
 fn an_error_of_a_recorded_call_comes_with_the_next_answer() {
     let (mut client, kernel) = prepared();
     let at = client.allocate(1, 16).expect("room");

@@ -47,7 +47,7 @@ impl Node {
         }
     }
 
-    /// Notes the kernels of a task, which has to be done before its arrival.
+    /// Stores the kernels of a task. Must be called before the task arrives.
     pub(crate) fn add(&mut self, task: &TaskSpec, kernels: Kernels) {
         self.kernels.insert(task.task, kernels);
     }
@@ -67,13 +67,13 @@ impl Node {
         self.launches.is_empty()
     }
 
-    /// When something happens next, if no event comes before.
+    /// The time of the next event of the device or the scheduler.
     pub(crate) fn next(&self) -> Option<Nanos> {
         [self.device.next(), self.scheduler.next_wakeup()].into_iter().flatten().min()
     }
 
-    /// Carries out the part of an action that concerns the device. The owner answers
-    /// [`Action::Prepare`] and uses [`Action::FinishTask`].
+    /// Carries out the part of an action that concerns the device. The owner handles
+    /// [`Action::Prepare`] and the outcome in [`Action::FinishTask`].
     pub(crate) fn carry_out(&mut self, now: Nanos, action: &Action) {
         match *action {
             Action::CloseLane { lane } => self.device.close_lane(lane),

@@ -89,8 +89,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Lets each request go on by one byte, if its kind does that. Returns false if the server has
-    /// closed the connection.
+    /// Advances each request by one byte, if its kind sends any. Returns false if the server has closed
+    /// the connection.
     pub fn trickle(&mut self) -> bool {
         let part = |id: u32| match self.kind {
             Lasting::SlowMessage => frame(DATA, 0, id, b" "),
@@ -98,7 +98,7 @@ impl Held {
             Lasting::SilentStream | Lasting::NoWindow => Vec::new(),
         };
         let parts: Vec<u8> = (0..self.requests).flat_map(|number| part(2 * number + 1)).collect();
-        // The answer to a ping, also for kinds that send nothing, to notice a closed connection.
+        // An unrequested answer to a ping. Its write fails if the connection is closed.
         let pong = frame(PING, ACK, 0, &[0; 8]);
         self.stream.write_all(&[parts, pong].concat()).is_ok()
     }

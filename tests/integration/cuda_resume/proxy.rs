@@ -6,11 +6,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// Bytes after which the first connection breaks at the earliest: those of the greeting, without
-/// which there is no session to continue.
+/// Least bytes before the first connection breaks: enough for the greeting, without which there is no
+/// session to resume.
 const GREETING_BYTES: i64 = 4096;
 
-/// Most bytes after which a further connection breaks. A third of the largest copy of the programs.
+/// Bound of the random bytes before a connection breaks: a third of the programs' largest copy.
 const BYTES_MAX: u64 = 12_000;
 
 /// Passes connections on. It stops with the process.
@@ -25,7 +25,7 @@ struct Shared {
     random: Option<Mutex<u64>>,
     is_down: AtomicBool,
     cuts: AtomicU64,
-    /// All connections, that of the client and that of the daemon.
+    /// All pairs of a client's and a daemon's connection.
     open: Mutex<Vec<Arc<Pair>>>,
 }
 
@@ -34,7 +34,7 @@ struct Pair {
     daemon: TcpStream,
     /// Bytes in both directions until the pair breaks.
     left: AtomicI64,
-    /// Whether the daemon does not learn that the client is gone.
+    /// Whether the daemon's connection stays open when the client's is closed.
     is_silent: AtomicBool,
 }
 
@@ -107,7 +107,7 @@ impl Shared {
         client.set_nodelay(true)?;
         daemon.set_nodelay(true)?;
         let mut open = self.open.lock().unwrap();
-        let earliest = if open.is_empty() && self.cuts() == 0 { GREETING_BYTES } else { 0 };
+        let earliest = if open.is_empty() { GREETING_BYTES } else { 0 };
         let left = self.random().map_or(i64::MAX, |random| earliest + (random % BYTES_MAX) as i64);
         let (left, is_silent) = (AtomicI64::new(left), AtomicBool::new(false));
         let pair = Arc::new(Pair { client, daemon, left, is_silent });
@@ -139,8 +139,8 @@ impl Shared {
 }
 
 impl Pair {
-    /// Copies bytes in one direction. Returns whether the pair has passed on all the bytes that it
-    /// passes on.
+    /// Copies bytes in one direction. Returns true if this direction used up the bytes after which the
+    /// pair breaks.
     fn copy(&self, to_daemon: bool) -> bool {
         let (mut from, mut to) = if to_daemon { (&self.client, &self.daemon) } else { (&self.daemon, &self.client) };
         let mut bytes = [0; 8192];

@@ -112,15 +112,17 @@ fn protos(set: &Path, kind: &str) -> Vec<TensorProto> {
     files.map_while(|bytes| TensorProto::decode(&bytes[..]).ok()).collect()
 }
 
-/// The tensors of all inputs or outputs, in order. Notes the lengths of lists as options have them.
+/// The tensors of all inputs or outputs, in order. Adds the lengths of lists to `lengths`, in the form
+/// of the compiler's options.
 fn tensors(set: &Path, kind: &str, values: &[ValueInfoProto], lengths: &mut SizeRanges) -> Option<Vec<Values>> {
     let mut all = Vec::new();
     for (index, value) in values.iter().enumerate() {
         let Ok(bytes) = std::fs::read(set.join(format!("{kind}_{index}.pb"))) else { break };
-        let ty = value.r#type.as_ref()?;
-        let protos = if ty.sequence_type.is_some() {
+        // Without a type, it is a tensor.
+        let ty = value.r#type.as_ref();
+        let protos = if ty.is_some_and(|ty| ty.sequence_type.is_some()) {
             SequenceProto::decode(&bytes[..]).ok()?.tensor_values
-        } else if ty.optional_type.is_some() {
+        } else if ty.is_some_and(|ty| ty.optional_type.is_some()) {
             let OptionalProto { tensor_value, sequence_value } = OptionalProto::decode(&bytes[..]).ok()?;
             let sequence = sequence_value.unwrap_or_default().tensor_values;
             tensor_value.into_iter().chain(sequence).collect()

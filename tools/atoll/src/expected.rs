@@ -3,9 +3,9 @@
 
 use crate::failure::OrUserError;
 use crate::npy;
-use crate::tensors::saved_as;
+use crate::tensors::{is_array, saved_as, string_saved_as};
 use anyhow::{Context, Result, ensure};
-use atoll_protocol::{DataType, Tensor, to_f64};
+use atoll_protocol::{DataType, Tensor, strings, to_f64};
 use std::path::Path;
 
 /// Largest accepted relative difference: the accumulated rounding of a model.
@@ -16,6 +16,10 @@ const TOLERANCE: f64 = 1e-3;
 pub(crate) fn compare(folder: &Path, outputs: &[Tensor]) -> Result<f64> {
     let mut worst = 0.0f64;
     for output in outputs {
+        if !is_array(output) {
+            compare_strings(folder, output)?;
+            continue;
+        }
         let expected = npy::read(&saved_as(folder, output), &output.name)
             .or_user_error()
             .context("cannot read the expected outputs")?;
@@ -42,6 +46,19 @@ pub(crate) fn compare(folder: &Path, outputs: &[Tensor]) -> Result<f64> {
         worst = worst.max(difference);
     }
     Ok(worst)
+}
+
+/// Compares the strings of an output with the files of single strings.
+fn compare_strings(folder: &Path, output: &Tensor) -> Result<()> {
+    for (index, string) in strings(&output.bytes).flatten().enumerate() {
+        let path = string_saved_as(folder, output, index);
+        let expected = std::fs::read(&path)
+            .with_context(|| path.display().to_string())
+            .or_user_error()
+            .context("cannot read the expected outputs")?;
+        ensure!(string == expected, "output {} has other strings than expected", output.name);
+    }
+    Ok(())
 }
 
 /// ‖a−b‖/‖b‖ over the elements that are finite in at least one of the two. Infinite if the values

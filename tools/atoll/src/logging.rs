@@ -5,14 +5,17 @@ use crate::failure::OrUserError;
 use anyhow::Context;
 use atoll_server::LogControl;
 use std::io::IsTerminal;
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::reload::Handle;
 
 /// Initializes logging. The default level is `info` for the daemon and `warn` for all other
-/// commands. Returns what changes the level.
+/// commands. Returns a handle that changes the level.
 pub(crate) fn start(cli: &Cli) -> anyhow::Result<LogControl> {
     let default = if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" };
-    let filter = EnvFilter::try_new(cli.log.as_deref().unwrap_or(default)).context("--log").or_user_error()?;
+    let directives = cli.log.clone().unwrap_or_else(|| default.into());
+    let filter = EnvFilter::try_new(&directives).context("--log").or_user_error()?;
+    let level = filter.max_level_hint();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
@@ -23,24 +26,27 @@ pub(crate) fn start(cli: &Cli) -> anyhow::Result<LogControl> {
     Ok(match cli.log_format {
         LogFormat::Text => {
             let builder = builder.with_filter_reloading();
-            let control = control(builder.reload_handle());
+            let control = control(builder.reload_handle(), directives, level);
             builder.init();
             control
         }
         LogFormat::Json => {
             let builder = builder.json().with_filter_reloading();
-            let control = control(builder.reload_handle());
+            let control = control(builder.reload_handle(), directives, level);
             builder.init();
             control
         }
     })
 }
 
-fn control<S: 'static>(handle: Handle<EnvFilter, S>) -> LogControl
+/// Sets one level for everything. If it is the highest level of the directives that the program
+/// started with, these apply again.
+fn control<S: 'static>(handle: Handle<EnvFilter, S>, directives: String, start: Option<LevelFilter>) -> LogControl
 where
     Handle<EnvFilter, S>: Send + Sync,
 {
     LogControl::new(move |level| {
-        handle.reload(EnvFilter::new(level.to_string())).map_err(|error| format!("the log cannot be changed: {error}"))
+        let filter = if Some(level) == start { EnvFilter::new(&directives) } else { EnvFilter::new(level.to_string()) };
+        handle.reload(filter).map_err(|error| format!("the log cannot be changed: {error}"))
     })
 }

@@ -11,6 +11,8 @@ const HEADER_BYTES_MAX: usize = 4096;
 /// Maximum number of brackets. A numeric array has two: around the dictionary and around the shape.
 /// Arrays of records have more, but simple ones are parsed so that the error can name their type.
 const BRACKETS_MAX: usize = 4;
+/// Maximum size of an array of strings, in which each takes as much as the longest.
+const STRINGS_BYTES_MAX: usize = 1 << 30;
 /// Offset of the data in files with few dimensions.
 const DATA_OFFSET: usize = 128;
 
@@ -141,21 +143,33 @@ impl StringType {
     }
 
     /// The type that holds the strings of a tensor, and the elements: text if all are UTF-8.
-    fn written(tensor: &Tensor) -> (StringType, Vec<u8>) {
+    ///
+    /// # Errors
+    /// A string ends in a zero, which NumPy would drop, or the array would be too large.
+    fn written(tensor: &Tensor) -> Result<(StringType, Vec<u8>), String> {
         let texts: Vec<&[u8]> = strings(&tensor.bytes).flatten().collect();
+        if texts.iter().any(|text| text.ends_with(&[0])) {
+            return Err("a string ends in a zero, which NumPy's arrays of strings do not keep".into());
+        }
+        let check = |size: usize| match size.checked_mul(texts.len()).filter(|bytes| *bytes <= STRINGS_BYTES_MAX) {
+            Some(_) => Ok(()),
+            None => Err(format!("{} strings of up to {size} bytes each are too large for an array", texts.len())),
+        };
         let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0).max(1);
         let unicode: Result<Vec<&str>, _> = texts.iter().map(|text| std::str::from_utf8(text)).collect();
         let Ok(unicode) = unicode else {
             let size = longest(&mut texts.iter().map(|text| text.len()));
+            check(size)?;
             let filled = texts.iter().flat_map(|text| text.iter().copied().chain(zeros(size - text.len())));
-            return (StringType::Bytes(size), filled.collect());
+            return Ok((StringType::Bytes(size), filled.collect()));
         };
         let size = longest(&mut unicode.iter().map(|text| text.chars().count()));
+        check(4 * size)?;
         let points = unicode.iter().flat_map(|text| {
             let points = text.chars().flat_map(|point| u32::from(point).to_le_bytes());
             points.chain(zeros(4 * (size - text.chars().count())))
         });
-        (StringType::Text(size), points.collect())
+        Ok((StringType::Text(size), points.collect()))
     }
 }
 
@@ -195,7 +209,7 @@ fn datatype(dtype: &DType) -> Option<DataType> {
 fn encode(tensor: &Tensor) -> Result<Vec<u8>, String> {
     let (descr, data) = match tensor.datatype {
         DataType::Bytes => {
-            let (strings, data) = StringType::written(tensor);
+            let (strings, data) = StringType::written(tensor)?;
             (strings.descr(), Cow::Owned(data))
         }
         _ => {
@@ -272,6 +286,10 @@ mod tests {
             assert!(String::from_utf8_lossy(&encoded[..DATA_OFFSET]).contains(descr), "{descr}");
             assert_eq!(decode(&encoded, "t"), Ok(tensor(texts)));
         }
+        assert!(encode(&tensor(&[b"a\0"])).unwrap_err().contains("ends in a zero"));
+        let (long, none) = (vec![b'a'; 1 << 20], &b""[..]);
+        let uneven: Vec<&[u8]> = std::iter::once(&long[..]).chain([none; 300]).collect();
+        assert!(encode(&tensor(&uneven)).unwrap_err().contains("301 strings of up to 4194304 bytes each"));
         let header = std::str::from_utf8(&NUMPY[10..128]).unwrap();
         refused(&file(1, &header.replace("<i4", "<U3")), "no list of strings of type <U3");
         refused(&file(1, &header.replace("<i4", ">U1")), "type '>U1'");

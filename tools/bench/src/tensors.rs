@@ -2,7 +2,7 @@
 
 mod outputs;
 
-pub use outputs::{Summary, TEXT_CHARACTERS_MAX, save, saved_as, summaries_text, summary};
+pub use outputs::{Summary, TEXT_CHARACTERS_MAX, is_array, save, saved_as, string_saved_as, summaries_text, summary};
 
 use crate::failure::{OrUserError, user_error};
 use crate::npy;
@@ -16,9 +16,9 @@ use std::path::Path;
 /// counts.
 const RANDOM_INTEGER_MAX: u64 = 100;
 
-/// Begins a text as the content of an input, as in `text:a text`.
+/// Prefix of a text that is the content of an input, as in `text:a text`.
 const TEXT: &str = "text:";
-/// Begins the name of a file whose bytes are the content of an input, as in `file:image.jpg`.
+/// Prefix of the path of a file whose bytes are the content of an input, as in `file:image.jpg`.
 const FILE: &str = "file:";
 
 /// Source of an input's content.
@@ -134,6 +134,9 @@ impl InputSpecs {
         }
         for input in metadata {
             if let Some(Content::Strings(strings)) = specs.contents.get(&input.name) {
+                if input.datatype == DataType::Bytes && strings.len() == 1 {
+                    continue; // One string fits every shape.
+                }
                 let shape = string_shape(input, specs.shapes.get(&input.name), strings)?;
                 specs.bind(&input.name, &shape, &format!("`{}` of shape {shape:?}", input.name), metadata)?;
             }
@@ -192,8 +195,8 @@ impl InputSpecs {
         }
     }
 
-    /// An input from strings: the elements of a BYTES input, of which a single one is repeated for
-    /// every element, or the bytes of a UINT8 input.
+    /// An input from strings. They are the elements of a BYTES input, where a single string is repeated
+    /// for every element, or the bytes of a UINT8 input.
     fn of_strings(&self, input: &TensorMetadata, strings: &[Vec<u8>]) -> Result<Tensor> {
         if let ([string], DataType::Bytes) = (strings, input.datatype) {
             let shape = self.shape(input);
@@ -213,12 +216,17 @@ fn named<'a>(text: &'a str, metadata: &[TensorMetadata]) -> Result<(String, &'a 
     let names = || metadata.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ");
     match text.split_once('=') {
         Some((name, value)) if metadata.iter().any(|m| m.name == name) => Ok((name.into(), value)),
-        Some((name, _)) if !Path::new(text).exists() => {
+        Some((name, _)) if !Path::new(text).exists() && !is_unnamed(text) => {
             Err(user_error(format!("the model has no input `{name}`; it has {}", names())))
         }
         _ if metadata.len() == 1 => Ok((metadata[0].name.clone(), text)),
         _ => Err(user_error(format!("`{text}`: the input is missing, as in NAME={text}; the inputs are {}", names()))),
     }
+}
+
+/// Whether an argument is a text or a file without the name of its input.
+fn is_unnamed(text: &str) -> bool {
+    text.starts_with(TEXT) || text.starts_with(FILE)
 }
 
 /// The shape of an input that is given as strings: `given`, or the input's own shape with its first
@@ -246,7 +254,9 @@ fn string_shape(input: &TensorMetadata, given: Option<&Vec<i64>>, strings: &[Vec
     if let Some(given) = given {
         return Ok(given.clone());
     }
-    let fixed: i64 = input.shape.iter().filter(|size| **size > 0).product();
+    let fixed =
+        input.shape.iter().filter(|size| **size > 0).try_fold(1_i64, |product, size| product.checked_mul(*size));
+    let fixed = fixed.ok_or_else(|| user_error(format!("invalid shape {:?} of `{name}`", input.shape)))?;
     let mut left = Some((count as i64 / fixed.max(1)).max(i64::from(count > 0)));
     let size = |size: &i64| if *size < 0 { left.take().unwrap_or(1) } else { *size };
     Ok(input.shape.iter().map(size).collect())
@@ -410,6 +420,8 @@ mod tests {
         for (datatype, shape, given, expected) in [
             (bytes, &[1][..], &["x=text:a", "x=text:b"][..], "2 strings, but its shape needs 1"),
             (bytes, &[-1, 2], &["x=text:a", "x=text:b", "x=text:c"], "3 strings, but its shape needs 2"),
+            (bytes, &[-1, i64::MAX, 2], &["x=text:a", "x=text:b"], "invalid shape"),
+            (bytes, &[1], &["text:a=b"], "the input is missing, as in NAME=text:a=b"),
             (bytes, &[1], &["x=5"], "give each as x=text:TEXT or x=file:FILE"),
             (bytes, &[1], &["x=file:/nowhere"], "cannot read /nowhere"),
             (DataType::Uint8, &[-1], &["x=text:a", "x=text:b"], "given 2 times; it takes one text or file"),
@@ -419,5 +431,10 @@ mod tests {
             let message = read(datatype, shape, given, &[]).unwrap_err();
             assert!(message.contains(expected), "{given:?}: {message}");
         }
+        // One string sets no size, and needs no name if the model has one input.
+        let inputs = [metadata("x", bytes, &[-1], &["n"]), metadata("y", DataType::Fp32, &[-1], &["n"])];
+        let tensors = parse(&["x=text:a"], &["y=3"], &inputs).unwrap().tensors(&inputs, &mut Random::new(0)).unwrap();
+        assert_eq!(tensors[0].shape, [3]);
+        assert!(parse(&["text:a=b"], &[], &inputs[..1]).is_ok());
     }
 }

@@ -11,7 +11,7 @@ const TENSORS_MAX: i64 = 1024;
 /// An input of the model.
 pub(super) enum Form<'m> {
     Tensor(&'m TensorTypeProto),
-    /// A sequence of that many tensors.
+    /// A sequence of this many tensors.
     Sequence(&'m TensorTypeProto, usize),
     /// An optional without an element.
     Nothing,
@@ -59,7 +59,7 @@ fn sequence<'m>(
     }
     match known.length(name)? {
         Some(length @ 0..=TENSORS_MAX) => Ok(Form::Sequence(tensor, length as usize)),
-        Some(_) => Err(refuse(input, &format!("a sequence may have {TENSORS_MAX} tensors"))),
+        Some(_) => Err(refuse(input, &format!("a sequence may have at most {TENSORS_MAX} tensors"))),
         None => Err(refuse(
             input,
             &format!("it is a sequence; fix the number of its tensors, for example `--fix {name}.length=2`"),

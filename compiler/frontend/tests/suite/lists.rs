@@ -53,7 +53,7 @@ fn the_tensors_of_a_sequence_are_inputs_and_outputs() {
     assert_eq!(graph.symbols.len(), 3);
     let error = import(&model, None).unwrap_err();
     assert!(error.contains("fix the number of its tensors, for example `--fix x.length=2`"), "{error}");
-    assert!(import(&model, Some(("x.length", 1 << 20))).unwrap_err().contains("may have 1024 tensors"));
+    assert!(import(&model, Some(("x.length", 1 << 20))).unwrap_err().contains("may have at most 1024 tensors"));
 }
 
 #[test]
@@ -92,6 +92,24 @@ fn new_strings_are_inputs_that_the_host_computes() {
     assert_eq!((&concat.op, &concat.operands[1]), (&StringOp::Concat, &StringOperand::Input(0)));
     assert_eq!(split.op, StringOp::Split { delimiter: ",".into(), cuts_max: None });
     assert_eq!(split.operands, [StringOperand::Input(1)]);
+}
+
+#[test]
+fn labels_that_are_not_part_of_a_result_are_no_strings_of_the_graph() {
+    let mut model = Model::new(20);
+    model.input("x", DataType::Float, &[4, 2]);
+    let labels = AttributeProto {
+        name: "classlabels_strings".into(),
+        strings: [&b"red"[..], b"blue"].map(|label| label.to_vec().into()).to_vec(),
+        r#type: AttributeType::Strings as i32,
+        ..AttributeProto::default()
+    };
+    model.node("ZipMap", "y", &["x"], vec![labels]);
+    model.graph().node[0].domain = "ai.onnx.ml".into();
+    model.output("y");
+    assert!(import(&model, None).unwrap().strings.is_empty());
+    model.graph().node[0].attribute[0].strings.pop();
+    assert!(import(&model, None).unwrap_err().contains("it has 1 labels"));
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn steps_fit(graph: &KernelGraph) -> Result<(), (String, String)> {
         }
         let results = step.op.results();
         if inputs.get(next..next + results.len()) != Some(results) {
-            return refuse("its results have other types than the inputs that they are");
+            return refuse("the element types of its results differ from those of the inputs that it computes");
         }
         if let Err(reason) = step.op.check() {
             return Err((step.name.clone(), reason));

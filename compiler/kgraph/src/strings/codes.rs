@@ -1,11 +1,12 @@
 //! Translation between strings and codes.
 
 use super::format::{StringError, StringStep, Strings};
+use super::pattern::Pattern;
 use crate::graph::{BufferKind, DType, KernelGraph};
 use crate::limits::{
     INVOCATION_MATCHED_BYTES_MAX, INVOCATION_STRING_BYTES_MAX, INVOCATION_STRING_WORK_MAX, INVOCATION_STRINGS_MAX,
+    STRING_ELEMENT_WORK,
 };
-use regex::bytes::Regex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub struct Vocabulary {
     /// The code of each string of the table.
     codes: HashMap<Box<[u8]>, u32>,
     /// The compiled expressions of each step.
-    pub(super) patterns: Vec<Vec<Regex>>,
+    pub(super) patterns: Vec<Vec<Pattern>>,
     /// Names of the client's inputs, and whether they have strings.
     pub(super) inputs: Vec<(String, bool)>,
     /// Whether each output has strings.
@@ -75,42 +76,53 @@ pub struct Interned {
     codes: HashMap<Arc<[u8]>, u32>,
     /// Bytes of `others`.
     bytes: usize,
-    /// Bytes that were read or written so far, with repetitions.
+    /// Work so far: [`STRING_ELEMENT_WORK`] for each element that was read or written, and its bytes.
     worked: usize,
     /// Bytes that regular expressions have read so far.
     matched: usize,
 }
 
 impl Interned {
-    /// No strings besides those of the graph.
+    /// Begins with only the strings of the graph.
     pub fn new(vocabulary: Arc<Vocabulary>) -> Interned {
         Interned { vocabulary, others: Vec::new(), codes: HashMap::new(), bytes: 0, worked: 0, matched: 0 }
     }
 
-    /// Counts the strings of an operand. `is_matched`: a regular expression reads them.
+    /// Counts the strings of an operand.
     ///
     /// # Errors
-    /// A code is that of no string, or the limits of work are exceeded.
-    pub(super) fn note_operand(&mut self, codes: &[u32], is_matched: bool) -> Result<(), StringError> {
+    /// A code has no string, or [`INVOCATION_STRING_WORK_MAX`] is exceeded.
+    pub(super) fn note_operand(&mut self, codes: &[u32]) -> Result<(), StringError> {
         let mut bytes = 0_usize;
         for code in codes {
             bytes = bytes.saturating_add(self.text(*code)?.len());
         }
-        self.note_work(bytes)?;
-        self.matched = self.matched.saturating_add(if is_matched { bytes } else { 0 });
+        self.note_work(codes.len(), bytes)
+    }
+
+    /// Counts bytes that expressions have read.
+    ///
+    /// # Errors
+    /// [`INVOCATION_MATCHED_BYTES_MAX`] is exceeded.
+    pub(super) fn note_matched(&mut self, bytes: usize) -> Result<(), StringError> {
+        self.matched = self.matched.saturating_add(bytes);
         if self.matched > INVOCATION_MATCHED_BYTES_MAX {
-            return Err(StringError::TooLarge {
-                what: "bytes that expressions read",
-                most: INVOCATION_MATCHED_BYTES_MAX,
-            });
+            let what = "bytes that regular expressions read, with repetitions";
+            return Err(StringError::TooLarge { what, most: INVOCATION_MATCHED_BYTES_MAX });
         }
         Ok(())
     }
 
-    fn note_work(&mut self, bytes: usize) -> Result<(), StringError> {
-        self.worked = self.worked.saturating_add(bytes);
+    /// Counts elements that are read or written, and the bytes of their strings.
+    ///
+    /// # Errors
+    /// [`INVOCATION_STRING_WORK_MAX`] is exceeded.
+    pub(super) fn note_work(&mut self, elements: usize, bytes: usize) -> Result<(), StringError> {
+        let work = elements.saturating_mul(STRING_ELEMENT_WORK).saturating_add(bytes);
+        self.worked = self.worked.saturating_add(work);
         if self.worked > INVOCATION_STRING_WORK_MAX {
-            return Err(StringError::TooLarge { what: "bytes with repetitions", most: INVOCATION_STRING_WORK_MAX });
+            let what = "bytes that operators on strings read and write, with repetitions";
+            return Err(StringError::TooLarge { what, most: INVOCATION_STRING_WORK_MAX });
         }
         Ok(())
     }
@@ -121,16 +133,16 @@ impl Interned {
     /// The strings of the invocation exceed [`INVOCATION_STRING_BYTES_MAX`],
     /// [`INVOCATION_STRINGS_MAX`] or [`INVOCATION_STRING_WORK_MAX`].
     pub(super) fn code(&mut self, text: &[u8]) -> Result<u32, StringError> {
-        self.note_work(text.len())?;
+        self.note_work(1, text.len())?;
         if let Some(code) = self.vocabulary.codes.get(text).or_else(|| self.codes.get(text)) {
             return Ok(*code);
         }
         self.bytes += text.len();
         if self.bytes > INVOCATION_STRING_BYTES_MAX {
-            return Err(StringError::TooLarge { what: "bytes", most: INVOCATION_STRING_BYTES_MAX });
+            return Err(StringError::TooLarge { what: "bytes of all strings", most: INVOCATION_STRING_BYTES_MAX });
         }
         if self.others.len() >= INVOCATION_STRINGS_MAX {
-            return Err(StringError::TooLarge { what: "elements", most: INVOCATION_STRINGS_MAX });
+            return Err(StringError::TooLarge { what: "different strings", most: INVOCATION_STRINGS_MAX });
         }
         let code = (self.vocabulary.strings.table.len() + self.others.len()) as u32;
         let text: Arc<[u8]> = text.into();
@@ -173,7 +185,7 @@ impl Interned {
     /// The strings of an output, each preceded by its length.
     ///
     /// # Errors
-    /// A code is that of no string, or the strings exceed [`INVOCATION_STRING_BYTES_MAX`].
+    /// A code has no string, or the strings exceed [`INVOCATION_STRING_BYTES_MAX`].
     pub fn decode(&self, codes: &[u8]) -> Result<Vec<u8>, StringError> {
         let mut bytes = Vec::with_capacity(codes.len() * 2);
         for code in codes.as_chunks::<CODE_BYTES>().0 {
@@ -182,10 +194,23 @@ impl Interned {
             bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
             bytes.extend_from_slice(text);
             if bytes.len() > INVOCATION_STRING_BYTES_MAX {
-                return Err(StringError::TooLarge { what: "bytes", most: INVOCATION_STRING_BYTES_MAX });
+                return Err(StringError::TooLarge { what: "bytes of an output", most: INVOCATION_STRING_BYTES_MAX });
             }
         }
         Ok(bytes)
+    }
+
+    /// Bytes of the strings of an output with their lengths; `None` if there are more than `most`.
+    pub fn decoded_bytes(&self, codes: &[u8], most: usize) -> Option<usize> {
+        let mut bytes = 0;
+        for code in codes.as_chunks::<CODE_BYTES>().0 {
+            // A code without a string is an error when it is decoded.
+            bytes += 4 + self.text(u32::from_le_bytes(*code)).map_or(0, <[u8]>::len);
+            if bytes > most {
+                return None;
+            }
+        }
+        Some(bytes)
     }
 
     /// The vocabulary of the function.

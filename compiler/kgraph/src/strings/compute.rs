@@ -2,12 +2,16 @@
 
 use super::codes::{CODE_BYTES, Interned};
 use super::format::{Case, Cut, StringError, StringOp, StringOperand};
+use super::pattern::Pattern;
 use super::words::{in_case, parts, tokens};
 use crate::graph::DType;
 use crate::limits::{INVOCATION_STRINGS_MAX, RANK_MAX, TOKENIZED_BYTES_MAX};
-use regex::bytes::Regex;
 use std::collections::HashSet;
 use std::sync::Arc;
+
+/// An operand or a result has too many elements.
+const TOO_MANY: StringError =
+    StringError::TooLarge { what: "elements of an operand or a result", most: INVOCATION_STRINGS_MAX };
 
 /// An input that a step has computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,19 +47,13 @@ impl Interned {
                 step.operands.iter().map(|operand| read(operand, &step.name, given, &computed)).collect();
             let operands = operands?;
             for operand in &operands {
-                self.note_operand(&operand.codes, !patterns.is_empty())?;
+                self.note_operand(&operand.codes)?;
             }
             let misfit = |reason: String| StringError::Shape { node: step.name.clone(), reason };
             match (&step.op, &operands[..]) {
                 (StringOp::Concat, [a, b]) => computed.push(self.concat(a, b, misfit)?),
                 (StringOp::FullMatch { .. }, [x]) => {
-                    let pattern = patterns.first();
-                    let matches = |code: &u32| -> Result<u8, StringError> {
-                        let text = self.text(*code)?;
-                        Ok(u8::from(pattern.is_some_and(|pattern| pattern.is_match(text))))
-                    };
-                    let bytes: Result<Vec<u8>, StringError> = x.codes.iter().map(matches).collect();
-                    computed.push(ComputedInput { dtype: DType::Bool, shape: x.shape.clone(), bytes: bytes? });
+                    computed.push(self.full_match(x, patterns)?);
                 }
                 (StringOp::Split { delimiter, cuts_max }, [x]) => {
                     computed.extend(self.split(x, delimiter.as_bytes(), *cuts_max)?);
@@ -82,6 +80,8 @@ impl Interned {
         let shape = broadcast(&a.shape, &b.shape)
             .ok_or_else(|| misfit(format!("shapes {:?} and {:?} do not broadcast", a.shape, b.shape)))?;
         let count = element_count(&shape)?;
+        // Before the work: few strings may have many pairs.
+        self.note_work(count, 0)?;
         let (of_a, of_b) = (Spread::new(&a.shape, &shape), Spread::new(&b.shape, &shape));
         let mut codes = Vec::with_capacity(count);
         let mut text = Vec::new();
@@ -94,52 +94,83 @@ impl Interned {
         Ok(strings(shape, &codes))
     }
 
+    fn full_match(&mut self, x: &Operand, patterns: &[Pattern]) -> Result<ComputedInput, StringError> {
+        let mut bytes = vec![0; x.codes.len()];
+        for pattern in patterns {
+            let mut cache = pattern.cache();
+            for (code, matches) in x.codes.iter().zip(&mut bytes) {
+                let (end, read) = pattern.match_at(&mut cache, self.text(*code)?, 0);
+                self.note_matched(read)?;
+                *matches = u8::from(end.is_some());
+            }
+        }
+        Ok(ComputedInput { dtype: DType::Bool, shape: x.shape.clone(), bytes })
+    }
+
     fn split(
         &mut self,
         x: &Operand,
         delimiter: &[u8],
         cuts_max: Option<u64>,
     ) -> Result<[ComputedInput; 2], StringError> {
-        let mut rows: Vec<Vec<u32>> = Vec::with_capacity(x.codes.len());
+        let mut rows = Rows::default();
         for code in &x.codes {
             // Copied, because new codes are given to its parts.
             let text = self.text(*code)?.to_vec();
-            let row: Result<Vec<u32>, StringError> =
-                parts(&text, delimiter, cuts_max).into_iter().map(|part| self.code(part)).collect();
-            rows.push(row?);
+            for part in parts(&text, delimiter, cuts_max) {
+                rows.push(self.code(part)?)?;
+            }
+            rows.end_row();
         }
-        let counts = rows.iter().flat_map(|row| (row.len() as i64).to_le_bytes()).collect();
+        let counts = rows.lengths().flat_map(|count| (count as i64).to_le_bytes()).collect();
         let counts = ComputedInput { dtype: DType::I64, shape: x.shape.clone(), bytes: counts };
         // The code of the empty string is 0.
-        Ok([filled(&x.shape, rows, 0)?, counts])
+        Ok([self.filled(&x.shape, &rows, 0)?, counts])
     }
 
     fn tokenize(
         &mut self,
         x: &Operand,
         by: &Cut,
-        patterns: &[Regex],
+        patterns: &[Pattern],
         characters_min: u64,
         fill: &str,
         marks: Option<[&str; 2]>,
     ) -> Result<ComputedInput, StringError> {
-        let mut rows: Vec<Vec<u32>> = Vec::with_capacity(x.codes.len());
+        let mut patterns: Vec<_> = patterns.iter().map(|pattern| (pattern, pattern.cache())).collect();
+        let mut rows = Rows::default();
         for code in &x.codes {
             let text = self.text(*code)?.to_vec();
             if text.len() > TOKENIZED_BYTES_MAX && !patterns.is_empty() {
-                return Err(StringError::TooLarge {
-                    what: "bytes each to be cut into tokens",
-                    most: TOKENIZED_BYTES_MAX,
-                });
+                let what = "bytes of a string that an expression cuts into tokens";
+                return Err(StringError::TooLarge { what, most: TOKENIZED_BYTES_MAX });
             }
-            let tokens = tokens(&text, by, patterns, characters_min);
+            let tokens = tokens(&text, by, &mut patterns, characters_min, |read| self.note_matched(read))?;
             let before = marks.iter().map(|[first, _]| first.as_bytes());
             let behind = marks.iter().map(|[_, last]| last.as_bytes());
-            let all = before.chain(tokens).chain(behind);
-            rows.push(all.map(|token| self.code(token)).collect::<Result<Vec<u32>, StringError>>()?);
+            for token in before.chain(tokens).chain(behind) {
+                rows.push(self.code(token)?)?;
+            }
+            rows.end_row();
         }
         let fill = self.code(fill.as_bytes())?;
-        filled(&x.shape, rows, fill)
+        self.filled(&x.shape, &rows, fill)
+    }
+
+    /// Strings on a new last axis; rows that are shorter than others are filled up with a code.
+    fn filled(&mut self, shape: &[i64], rows: &Rows, fill: u32) -> Result<ComputedInput, StringError> {
+        let most = rows.lengths().max().unwrap_or(0);
+        let shape = [shape, &[most as i64]].concat();
+        let count = element_count(&shape)?;
+        self.note_work(count - rows.codes.len(), 0)?;
+        let mut codes = Vec::with_capacity(count);
+        let mut begin = 0;
+        for end in &rows.ends {
+            codes.extend_from_slice(&rows.codes[begin..*end]);
+            codes.resize(codes.len() + most - (end - begin), fill);
+            begin = *end;
+        }
+        Ok(strings(shape, &codes))
     }
 
     fn normalize(
@@ -175,13 +206,33 @@ impl Interned {
     }
 }
 
-/// Strings on a new last axis; rows that are shorter than others are filled up with a code.
-fn filled(shape: &[i64], mut rows: Vec<Vec<u32>>, fill: u32) -> Result<ComputedInput, StringError> {
-    let most = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let shape = [shape, &[most as i64]].concat();
-    element_count(&shape)?;
-    rows.iter_mut().for_each(|row| row.resize(most, fill));
-    Ok(strings(shape, &rows.concat()))
+/// Lists of codes with different lengths.
+#[derive(Default)]
+struct Rows {
+    /// The codes of all rows.
+    codes: Vec<u32>,
+    /// The end of each row in `codes`.
+    ends: Vec<usize>,
+}
+
+impl Rows {
+    /// Adds a code to the last row.
+    fn push(&mut self, code: u32) -> Result<(), StringError> {
+        if self.codes.len() >= INVOCATION_STRINGS_MAX {
+            return Err(TOO_MANY);
+        }
+        self.codes.push(code);
+        Ok(())
+    }
+
+    fn end_row(&mut self) {
+        self.ends.push(self.codes.len());
+    }
+
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        self.ends.iter().zip(begins).map(|(end, begin)| end - begin)
+    }
 }
 
 fn strings(shape: Vec<i64>, codes: &[u32]) -> ComputedInput {
@@ -223,8 +274,7 @@ fn read(
 /// The number of elements of a shape.
 fn element_count(shape: &[i64]) -> Result<usize, StringError> {
     let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(usize::try_from(*size).ok()?));
-    let too_large = StringError::TooLarge { what: "elements", most: INVOCATION_STRINGS_MAX };
-    count.filter(|count| *count <= INVOCATION_STRINGS_MAX).ok_or(too_large)
+    count.filter(|count| *count <= INVOCATION_STRINGS_MAX).ok_or(TOO_MANY)
 }
 
 /// The shape of two operands that broadcast; `None` if they do not.

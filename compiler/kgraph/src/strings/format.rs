@@ -1,8 +1,7 @@
-//! The strings of a graph as its file has them: a table, and steps on the host.
+//! The strings of a graph in the format of its file: a table, and steps on the host.
 
-use super::pattern;
+use super::pattern::Pattern;
 use crate::limits::STRING_SEPARATORS_MAX;
-use regex::bytes::Regex;
 use serde::{Deserialize, Serialize};
 
 /// The strings of a graph, and the steps that compute inputs from strings.
@@ -69,9 +68,9 @@ pub enum StringOp {
         by: Cut,
         /// Least number of characters of a token; shorter ones are left out.
         characters_min: u64,
-        /// Text behind the last token of a string that has fewer than another.
+        /// Text that fills up the tokens of strings with fewer tokens than the longest.
         fill: String,
-        /// Whether the tokens of each string are between the texts `\u{2}` and `\u{3}`.
+        /// Whether the tokens of each string are enclosed by the texts `\u{2}` and `\u{3}`.
         marks: bool,
     },
     /// Removes words from a list of strings, `[C]` or `[1, C]`, and changes the case of the others.
@@ -90,7 +89,7 @@ pub enum StringOp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Cut {
-    /// A token is what matches an expression.
+    /// Each match of an expression is a token.
     Matches(String),
     /// Tokens are what is left between matches of the first expression, cut by the next one, and so
     /// on.
@@ -165,15 +164,13 @@ impl StringOp {
     ///
     /// # Errors
     /// An expression is not valid, or there are too many.
-    pub(super) fn patterns(&self) -> Result<Vec<Regex>, String> {
+    pub(super) fn patterns(&self) -> Result<Vec<Pattern>, String> {
         match self {
-            StringOp::FullMatch { pattern } => Ok(vec![pattern::compile(pattern, true)?]),
+            StringOp::FullMatch { pattern } => Ok(vec![Pattern::new(pattern, true)?]),
             StringOp::Tokenize { by, .. } if by.patterns().len() > STRING_SEPARATORS_MAX => {
                 Err(format!("{} separators, at most {STRING_SEPARATORS_MAX} are allowed", by.patterns().len()))
             }
-            StringOp::Tokenize { by, .. } => {
-                by.patterns().iter().map(|pattern| pattern::compile(pattern, false)).collect()
-            }
+            StringOp::Tokenize { by, .. } => by.patterns().iter().map(|pattern| Pattern::new(pattern, false)).collect(),
             StringOp::Concat | StringOp::Split { .. } | StringOp::Normalize { .. } => Ok(Vec::new()),
         }
     }
@@ -219,7 +216,7 @@ pub enum StringError {
     #[error("an output has a code that no string of the invocation has")]
     UnknownCode,
     /// The strings are too large, or there are too many.
-    #[error("the strings of an invocation may have {most} {what} together, and these have more")]
+    #[error("{what}: at most {most} are allowed, and the strings of this invocation need more")]
     TooLarge {
         /// What is limited.
         what: &'static str,

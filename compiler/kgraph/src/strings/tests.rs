@@ -1,7 +1,9 @@
 use super::*;
 use crate::expr::{Expr, SymbolId};
 use crate::graph::{BufferKind, BufferSpec, DType, FORMAT_VERSION, KernelGraph};
-use crate::limits::TOKENIZED_BYTES_MAX;
+use crate::limits::{
+    INVOCATION_MATCHED_BYTES_MAX, INVOCATION_STRING_WORK_MAX, STRING_ELEMENT_WORK, TOKENIZED_BYTES_MAX,
+};
 use std::sync::Arc;
 
 /// A graph with an input of strings and an output of strings. `steps` read the input.
@@ -123,6 +125,40 @@ fn the_work_of_a_request_is_bounded() {
 }
 
 #[test]
+fn the_number_of_elements_is_bounded_even_if_they_are_empty() {
+    let flat = [StringOperand::Input(0), StringOperand::Flat(0)];
+    let pairs = |count: usize| {
+        let mut interned = interned(&graph(vec![step(StringOp::Concat, &flat)]));
+        let given = interned.encode(0, &bytes(&vec![""; count])).unwrap();
+        interned.compute(&[Some((&[count as i64, 1], &given))])
+    };
+    assert_eq!(pairs(64).unwrap()[0].shape, [64, 64]);
+    // Their codes would not exceed the limit of elements.
+    let error = pairs(4096).unwrap_err();
+    assert!(matches!(error, StringError::TooLarge { most: INVOCATION_STRING_WORK_MAX, .. }), "{error}");
+    // Neither would the pairs of one step, but all steps together have a limit.
+    let mut interned = interned(&graph(Vec::new()));
+    let half = INVOCATION_STRING_WORK_MAX / STRING_ELEMENT_WORK / 2;
+    assert_eq!((interned.note_work(half, 0), interned.note_work(half, 0)), (Ok(()), Ok(())));
+    assert!(interned.note_work(1, 0).is_err());
+}
+
+#[test]
+fn expressions_that_read_a_string_again_and_again_are_stopped() {
+    let tokens = |by: Cut| StringOp::Tokenize { by, characters_min: 1, fill: String::new(), marks: false };
+    let text = "a".repeat(TOKENIZED_BYTES_MAX);
+    // After each token, the expression looks for a `b` up to the end.
+    let pattern = "a(a*b)?".to_owned();
+    for by in [Cut::Matches(pattern.clone()), Cut::Separators(vec![pattern])] {
+        let error = computed(tokens(by), &[1], &[&text]).unwrap_err();
+        assert!(matches!(error, StringError::TooLarge { most: INVOCATION_MATCHED_BYTES_MAX, .. }), "{error}");
+    }
+    let text = "a ".repeat(TOKENIZED_BYTES_MAX / 2);
+    let found = computed(tokens(Cut::Matches(r"\w+".into())), &[1], &[&text]).unwrap();
+    assert_eq!(found[0].0, [1, TOKENIZED_BYTES_MAX as i64 / 2]);
+}
+
+#[test]
 fn inconsistent_strings_are_refused() {
     let refusal = |change: fn(&mut KernelGraph)| {
         let mut graph = graph(vec![step(StringOp::Concat, &[StringOperand::Input(0), StringOperand::Input(0)])]);
@@ -134,7 +170,7 @@ fn inconsistent_strings_are_refused() {
         (|graph| graph.strings.table.push("red".into()), "twice"),
         (|graph| graph.strings.steps[0].operands[0] = StringOperand::Input(1), "comes later"),
         (|graph| graph.strings.steps[0].operands.truncate(1), "another number of operands"),
-        (|graph| graph.buffers[2].dtype = DType::Bool, "other types"),
+        (|graph| graph.buffers[2].dtype = DType::Bool, "types of its results differ"),
         (|graph| graph.buffers.truncate(0), "fewer inputs"),
         (
             |graph| {

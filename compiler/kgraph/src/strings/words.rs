@@ -1,7 +1,9 @@
 //! Operators on single strings. Strings are bytes; text operators treat them as UTF-8.
 
-use super::format::{Case, Cut};
-use regex::bytes::Regex;
+use super::format::{Case, Cut, StringError};
+use super::pattern::Pattern;
+use memchr::memmem;
+use regex_automata::hybrid::dfa::Cache;
 use std::borrow::Cow;
 
 /// A string in another case. Bytes that are not UTF-8 become U+FFFD.
@@ -13,91 +15,122 @@ pub(super) fn in_case(text: &[u8], case: Case) -> Cow<'_, [u8]> {
     }
 }
 
-/// The parts of a string. An empty delimiter separates at whitespace.
-pub(super) fn parts<'t>(text: &'t [u8], delimiter: &[u8], cuts_max: Option<u64>) -> Vec<&'t [u8]> {
-    let cuts_max = cuts_max.unwrap_or(u64::MAX);
-    if delimiter.is_empty() { at_whitespace(text, cuts_max) } else { at_delimiter(text, delimiter, cuts_max) }
+/// The parts of a string, cut one by one. An empty delimiter separates at whitespace.
+pub(super) fn parts<'t>(
+    text: &'t [u8],
+    delimiter: &'t [u8],
+    cuts_max: Option<u64>,
+) -> Box<dyn Iterator<Item = &'t [u8]> + 't> {
+    let cuts_max = cuts_max.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    if delimiter.is_empty() {
+        Box::new(at_whitespace(text, cuts_max))
+    } else {
+        Box::new(at_delimiter(text, delimiter, cuts_max))
+    }
 }
 
 /// As Python's `split` with a separator: two separators in a row have an empty part between them.
 /// But an empty string has no parts, as in ONNX Runtime.
-fn at_delimiter<'t>(text: &'t [u8], delimiter: &[u8], cuts_max: u64) -> Vec<&'t [u8]> {
-    let mut parts = Vec::new();
-    if text.is_empty() {
-        return parts;
-    }
-    let mut rest = text;
-    while (parts.len() as u64) < cuts_max
-        && let Some(at) = rest.windows(delimiter.len()).position(|part| part == delimiter)
-    {
-        parts.push(&rest[..at]);
-        rest = &rest[at + delimiter.len()..];
-    }
-    parts.push(rest);
-    parts
+fn at_delimiter<'t>(text: &'t [u8], delimiter: &'t [u8], cuts_max: usize) -> impl Iterator<Item = &'t [u8]> {
+    let mut begin = 0;
+    let ends = memmem::find_iter(text, delimiter).take(cuts_max).chain([text.len()]);
+    let part = move |end: usize| {
+        let part = &text[begin..end];
+        begin = end + delimiter.len();
+        part
+    };
+    ends.map(part).take(if text.is_empty() { 0 } else { usize::MAX })
 }
 
 /// As Python's `split` without a separator: parts are not empty, and the last one keeps whitespace
 /// at its end if the number of cuts is limited.
-fn at_whitespace(text: &[u8], cuts_max: u64) -> Vec<&[u8]> {
-    let mut parts = Vec::new();
-    let mut rest = text.trim_ascii_start();
-    while !rest.is_empty() {
-        let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
-        let is_last = parts.len() as u64 == cuts_max;
-        parts.push(if is_last { rest } else { &rest[..end] });
-        rest = if is_last { &[] } else { rest[end..].trim_ascii_start() };
-    }
-    parts
+fn at_whitespace(text: &[u8], cuts_max: usize) -> impl Iterator<Item = &[u8]> {
+    let (mut rest, mut cuts_left) = (text.trim_ascii_start(), cuts_max);
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = if cuts_left == 0 { None } else { rest.iter().position(u8::is_ascii_whitespace) };
+        let (part, tail) = rest.split_at(end.unwrap_or(rest.len()));
+        (rest, cuts_left) = (tail.trim_ascii_start(), cuts_left.saturating_sub(1));
+        Some(part)
+    })
 }
 
-/// The tokens of a string with at least so many characters. `patterns` are those of `by`.
-pub(super) fn tokens<'t>(text: &'t [u8], by: &Cut, patterns: &[Regex], characters_min: u64) -> Vec<&'t [u8]> {
-    // No token is empty, so every step of the loops advances.
-    let is_token = |token: &[u8]| characters(token) >= characters_min.max(1);
-    match (by, patterns) {
-        (Cut::Matches(_), [pattern]) => matches(text, pattern, is_token),
-        (Cut::Matches(_), _) => Vec::new(),
-        (Cut::Separators(_), separators) => separators.iter().fold(vec![text], |parts, separator| {
-            parts.into_iter().flat_map(|part| between(part, separator)).filter(|part| is_token(part)).collect()
-        }),
-        (Cut::Characters, _) => {
+/// The tokens of a string with at least so many characters. `patterns` are those of `by`, each with
+/// memory for its matches. `note` is given the number of bytes that they read.
+///
+/// # Errors
+/// Those of `note`.
+pub(super) fn tokens<'t>(
+    text: &'t [u8],
+    by: &Cut,
+    patterns: &mut [(&Pattern, Cache)],
+    characters_min: u64,
+    mut note: impl FnMut(usize) -> Result<(), StringError>,
+) -> Result<Box<dyn Iterator<Item = &'t [u8]> + 't>, StringError> {
+    let characters_min = characters_min.max(1);
+    // No token is empty.
+    let is_token = move |token: &[u8]| characters(token) >= characters_min;
+    Ok(match by {
+        Cut::Matches(_) => {
+            let mut tokens = Vec::new();
+            for pattern in patterns {
+                let found = matches(text, pattern, is_token, &mut note)?;
+                tokens.extend(found.into_iter().map(|(begin, end)| &text[begin..end]));
+            }
+            Box::new(tokens.into_iter())
+        }
+        Cut::Separators(_) => {
+            let mut parts = vec![text];
+            for separator in patterns {
+                let mut tokens = Vec::new();
+                for part in parts {
+                    let mut begin = 0;
+                    for (from, to) in matches(part, separator, |found| !found.is_empty(), &mut note)? {
+                        tokens.push(&part[begin..from]);
+                        begin = to;
+                    }
+                    tokens.push(&part[begin..]);
+                }
+                tokens.retain(|part| is_token(part));
+                parts = tokens;
+            }
+            Box::new(parts.into_iter())
+        }
+        Cut::Characters => {
             let mut rest = text;
-            let next = || {
+            let next = move || {
                 let (character, tail) = rest.split_at(character_bytes(rest)?);
                 rest = tail;
                 Some(character)
             };
-            std::iter::from_fn(next).filter(|token| is_token(token)).collect()
+            Box::new(std::iter::from_fn(next).filter(move |token| is_token(token)))
         }
-    }
+    })
 }
 
-/// The matches that are tokens. After another match, the search continues at the next character.
-fn matches<'t>(text: &'t [u8], pattern: &Regex, is_token: impl Fn(&[u8]) -> bool) -> Vec<&'t [u8]> {
-    let (mut tokens, mut at) = (Vec::new(), 0);
-    while at <= text.len()
-        && let Some(found) = pattern.find_at(text, at)
-    {
-        if is_token(found.as_bytes()) {
-            tokens.push(found.as_bytes());
-            at = found.end();
-        } else {
-            at = found.start() + character_bytes(&text[found.start()..]).unwrap_or(1);
+/// Begin and end of each match that is accepted. After one that is not, the search continues at the
+/// next character.
+fn matches(
+    text: &[u8],
+    (pattern, cache): &mut (&Pattern, Cache),
+    accepts: impl Fn(&[u8]) -> bool,
+    note: &mut impl FnMut(usize) -> Result<(), StringError>,
+) -> Result<Vec<(usize, usize)>, StringError> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < text.len() {
+        let (end, read) = pattern.match_at(cache, text, at);
+        note(read)?;
+        match end.filter(|end| *end > at && accepts(&text[at..*end])) {
+            Some(end) => {
+                found.push((at, end));
+                at = end;
+            }
+            None => at += character_bytes(&text[at..]).unwrap_or(1),
         }
     }
-    tokens
-}
-
-/// The parts between matches that are not empty.
-fn between<'t>(text: &'t [u8], separator: &Regex) -> Vec<&'t [u8]> {
-    let (mut parts, mut begin) = (Vec::new(), 0);
-    for found in separator.find_iter(text).filter(|found| !found.is_empty()) {
-        parts.push(&text[begin..found.start()]);
-        begin = found.end();
-    }
-    parts.push(&text[begin..]);
-    parts
+    Ok(found)
 }
 
 /// Number of characters: bytes that do not continue one of UTF-8.
@@ -113,13 +146,13 @@ fn character_bytes(text: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pattern::compile;
     use super::*;
 
     fn cut(text: &str, by: &Cut, characters_min: u64) -> Vec<String> {
-        let patterns: Vec<Regex> = by.patterns().iter().map(|pattern| compile(pattern, false).unwrap()).collect();
-        let tokens = tokens(text.as_bytes(), by, &patterns, characters_min);
-        tokens.into_iter().map(|token| String::from_utf8_lossy(token).into_owned()).collect()
+        let patterns: Vec<Pattern> = by.patterns().iter().map(|it| Pattern::new(it, false).unwrap()).collect();
+        let mut patterns: Vec<_> = patterns.iter().map(|pattern| (pattern, pattern.cache())).collect();
+        let tokens = tokens(text.as_bytes(), by, &mut patterns, characters_min, |_| Ok(()));
+        tokens.unwrap().map(|token| String::from_utf8_lossy(token).into_owned()).collect()
     }
 
     #[test]
@@ -137,7 +170,7 @@ mod tests {
 
     fn split(text: &str, delimiter: &str, cuts_max: Option<u64>) -> Vec<String> {
         let parts = parts(text.as_bytes(), delimiter.as_bytes(), cuts_max);
-        parts.into_iter().map(|part| String::from_utf8_lossy(part).into_owned()).collect()
+        parts.map(|part| String::from_utf8_lossy(part).into_owned()).collect()
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{Invalid, expression, invalid};
 use crate::expr::Expr;
-use crate::graph::{BufferKind, KernelGraph};
+use crate::graph::{BufferKind, DType, KernelGraph};
 use std::collections::HashSet;
 
 /// Every symbol has a nonempty range, every element symbol refers to one existing element, and
@@ -49,7 +49,7 @@ fn elements(graph: &KernelGraph) -> Result<HashSet<usize>, Invalid> {
                 format!("its shape must be constant and contain element {}", element.index),
             ));
         }
-        if input.dtype.is_float() {
+        if input.dtype.is_float() || input.dtype == DType::Strings {
             return Err(invalid(&input.name, "its elements must be integers, because one gives a size"));
         }
     }

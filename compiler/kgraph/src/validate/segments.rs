@@ -2,7 +2,7 @@
 
 use super::{Invalid, expression, invalid};
 use crate::expr::Expr;
-use crate::graph::{BufferKind, KernelGraph, NodeId, NodeKind, ReadBack};
+use crate::graph::{BufferKind, DType, KernelGraph, NodeId, NodeKind, ReadBack};
 use crate::limits::{SEGMENT_DEPTH_MAX, TRIPS_MAX};
 use crate::segment::{Scalar, Segment};
 use std::collections::HashSet;
@@ -175,7 +175,7 @@ fn scalar(graph: &KernelGraph, place: &str, scalar: &Scalar) -> Result<(), Inval
     let Some(spec) = graph.buffers.get(buffer.0 as usize) else {
         return Err(invalid(place, format!("buffer {} does not exist", buffer.0)));
     };
-    if dtype.is_float() || dtype.is_narrow() {
+    if dtype.is_float() || dtype.is_narrow() || *dtype == DType::Strings {
         return Err(invalid(place, format!("a {dtype:?} is neither an integer nor a bool of whole bytes")));
     }
     let end = offset.checked_add(dtype.bytes()).and_then(|end| i64::try_from(end).ok());

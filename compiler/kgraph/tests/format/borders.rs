@@ -240,6 +240,7 @@ fn sizes_come_from_integers_that_are_known_in_time() {
         ("v: its shape must be constant", |g, _| element(g, DType::I64, &[1 << 62, 4], 0)),
         ("", |g, _| element(g, DType::Bool, &[1], 0)),
         ("", |g, _| element(g, DType::I4, &[1], 0)),
+        (integers, |g, _| element(g, DType::Strings, &[1], 0)),
         (integers, |g, _| element(g, DType::F16, &[1], 0)),
         (integers, |g, _| element(g, DType::Bf16, &[1], 0)),
         (integers, |g, _| element(g, DType::F32, &[1], 0)),

@@ -296,6 +296,8 @@ fn invalid_segments_and_sizes_are_rejected() {
     });
     rejected("at most 0 iterations", loop_of(|_, _, most| *most = 0));
     rejected("a F32 is neither an integer", loop_of(|_, condition, _| condition.as_mut().unwrap().dtype = DType::F32));
+    let strings = loop_of(|_, condition, _| condition.as_mut().unwrap().dtype = DType::Strings);
+    rejected("a Strings is neither an integer", strings);
     rejected(
         "byte 8 of count is misaligned, or outside",
         loop_of(|_, condition, _| condition.as_mut().unwrap().offset = 8),

@@ -26,7 +26,7 @@ const PAGE: usize = 500;
 /// Largest answer, and largest line of a watch, in bytes: more than a page of the largest resources.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
-/// Characters of names that need no escape in a path.
+/// Longest name of a resource in characters.
 const NAME_MAX: usize = 253;
 
 /// The API server.
@@ -121,7 +121,7 @@ impl Api {
         json(accepted(answer)?)
     }
 
-    /// All resources of a kind, and the version up to which they are.
+    /// All resources of a kind, and the version of the list, from which a watch continues.
     pub(crate) fn list(&self, kind: Kind) -> Result<(Vec<Resource>, String), Refused> {
         let (mut all, mut page) = (Vec::new(), String::new());
         loop {

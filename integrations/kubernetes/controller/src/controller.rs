@@ -1,12 +1,12 @@
-//! The controller: what to ask the daemons and what to write to the API server, from what both
-//! report. No clock, no thread and no connection.
+//! The controller: decides what to ask the daemons and what to write to the API server, from the
+//! reports of both. No clock, no thread and no connection.
 
 use crate::hold::{Ask, Hold, Lease, Reason, Refused};
 use crate::resources::{Daemon, InstanceSpec, KINDS, Key, Kind, Node, Resource, Share};
 use crate::status::{self, INSTANCE, INSTANCE_FINALIZER};
 use atoll_client::{CapacityReport, LeaseHold, LeaseReport};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Longest pause before a write that failed is sent again.
@@ -15,8 +15,12 @@ const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Pause between two reports of capacity of a daemon.
 const CAPACITY_PAUSE: Duration = Duration::from_secs(3);
 
-/// A report of capacity counts for this long.
+/// How long a report of capacity is valid.
 const CAPACITY_AGE_MAX: Duration = Duration::from_secs(15);
+
+/// Number of UIDs of resources that are gone which are remembered: more than the changes that an
+/// answer to a write can overtake.
+const GONE_MAX: usize = 1024;
 
 /// Settings of a controller.
 #[derive(Clone, Debug, Default)]
@@ -34,8 +38,8 @@ pub(crate) enum Change {
     Listed(Kind, Vec<Resource>),
     /// A resource is new, or has changed.
     Set(Kind, Box<Resource>),
-    /// A resource is gone.
-    Gone(Kind, Key),
+    /// The resource with this UID is gone.
+    Gone(Kind, Key, String),
 }
 
 /// A request to a daemon or to the API server.
@@ -100,16 +104,20 @@ struct Writing {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) report: Option<CapacityReport>,
-    /// Whether the last request for a report had no success.
+    /// Whether the last request for a report failed.
     pub(crate) has_failed: bool,
     at: Duration,
     is_asking: bool,
     ask_at: Duration,
-    /// A report from before the last grant or release is outdated.
+    /// Time of the last grant or release; reports from before it are outdated.
     changed_at: Duration,
+    /// Index of the namespace whose token is used, modulo the number of namespaces.
+    namespace: usize,
+    /// Number of consecutive requests whose token was refused.
+    denials: usize,
 }
 
-/// The holder of a lease, with where it is held.
+/// The holder of a lease, with its node and namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) hold: Hold,
@@ -117,7 +125,7 @@ pub(crate) struct Held {
     namespace: String,
 }
 
-/// An instance that was made and has not been seen yet.
+/// An instance whose creation was sent and has not been seen yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
     pub(crate) function: String,
@@ -143,10 +151,13 @@ pub(crate) struct Controller {
     pub(crate) deleted: BTreeMap<String, Duration>,
     /// Nodes that refused an instance of a function, by UID of the function, until when.
     pub(crate) left_out: BTreeMap<(String, String), Duration>,
-    /// Why an instance of a function failed last.
+    /// The last failure of an instance of each function, by UID of the function.
     pub(crate) problems: BTreeMap<String, (Reason, String)>,
     /// Instances whose function is not there, by UID, and since when.
     pub(crate) orphaned: BTreeMap<String, Duration>,
+    /// UIDs of functions and instances that are gone. Names are used again, and reports of the API
+    /// server may be later than its answers to writes.
+    gone: VecDeque<String>,
     /// Leases of instances that are gone.
     orphans: Vec<(String, String, LeaseHold)>,
 }
@@ -170,12 +181,15 @@ impl Controller {
                 self.listed.insert(kind);
             }
             Change::Set(kind, resource) => self.set(kind, *resource),
-            Change::Gone(kind, key) => self.remove(kind, &key),
+            Change::Gone(kind, key, uid) => self.remove(kind, &key, &uid),
         }
     }
 
     fn set(&mut self, kind: Kind, resource: Resource) {
         let key = resource.metadata.key();
+        if self.gone.contains(&resource.metadata.uid) {
+            return;
+        }
         match kind {
             Kind::Function => drop(self.functions.insert(key, resource)),
             Kind::Instance => {
@@ -190,12 +204,21 @@ impl Controller {
         }
     }
 
-    fn remove(&mut self, kind: Kind, key: &Key) {
-        match kind {
-            Kind::Function => drop(self.functions.remove(key)),
-            Kind::Instance => drop(self.instances.remove(key)),
-            Kind::Node => drop(self.nodes.remove(&key.1)),
-            Kind::Pod => drop(self.pods.remove(key)),
+    /// Removes a resource, but not another one that has its name now.
+    fn remove(&mut self, kind: Kind, key: &Key, uid: &str) {
+        let all = match kind {
+            Kind::Function => &mut self.functions,
+            Kind::Instance => &mut self.instances,
+            // Their changes arrive in order, since nothing is written to them.
+            Kind::Node => return drop(self.nodes.remove(&key.1)),
+            Kind::Pod => return drop(self.pods.remove(key)),
+        };
+        if all.get(key).is_some_and(|one| one.metadata.uid == uid) {
+            all.remove(key);
+        }
+        if !uid.is_empty() && !self.gone.iter().any(|known| known == uid) {
+            self.gone.truncate(GONE_MAX - 1);
+            self.gone.push_front(uid.into());
         }
     }
 
@@ -215,6 +238,13 @@ impl Controller {
         if call.ask == Ask::Capacity {
             let known = self.known.entry(node.clone()).or_default();
             (known.is_asking, known.has_failed) = (false, !matches!(answer, Ok(Answer::Capacity(_))));
+            // Another namespace may have a valid token.
+            match &answer {
+                Err(Refused { status: Some(401 | 403), .. }) => {
+                    (known.namespace, known.denials) = (known.namespace.wrapping_add(1), known.denials + 1);
+                }
+                _ => known.denials = 0,
+            }
             match answer {
                 Ok(Answer::Capacity(_)) if sent < known.changed_at => known.ask_at = now,
                 Ok(Answer::Capacity(report)) => (known.report, known.at) = (Some(report), sent),
@@ -254,15 +284,22 @@ impl Controller {
                 (writing.failures, writing.not_before) = (0, now);
                 if let Some(resource) = resource.filter(|resource| resource.metadata.key() == write.key) {
                     match resource.metadata.leaves() && resource.metadata.finalizers.is_empty() {
-                        true => self.remove(kind, &write.key),
+                        true => self.remove(kind, &write.key, &resource.metadata.uid),
                         false => self.set(kind, resource),
                     }
                 }
             }
-            Err(_) => {
+            Err(refused) => {
                 writing.failures = writing.failures.saturating_add(1);
                 let pause = Duration::from_millis(250).saturating_mul(1 << writing.failures.min(8));
                 writing.not_before = now + pause.min(WRITE_PAUSE_MAX);
+                // An instance of this name that was not seen yet is no problem.
+                if matches!((&write.verb, refused.status), (Verb::Create(_), Some(status)) if status != 409)
+                    && let Some(made) = self.made.remove(&write.key)
+                {
+                    let message = format!("{} cannot be created: {}", write.key.1, refused.message);
+                    self.problems.insert(made.function, (Reason::NotCreated, message));
+                }
             }
         }
     }
@@ -323,7 +360,7 @@ impl Controller {
         actions
     }
 
-    /// Drops what belongs to resources that are gone, and releases their leases.
+    /// Drops the state of resources that are gone, and releases their leases.
     fn forget(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let uids: BTreeSet<&String> = self.instances.values().map(|one| &one.metadata.uid).collect();
         let gone: Vec<String> = self.holds.keys().filter(|uid| !uids.contains(uid)).cloned().collect();
@@ -410,24 +447,31 @@ impl Controller {
         self.write_status(now, (Kind::Instance, key), &status, stamp, actions);
     }
 
-    /// Lets an instance disappear.
+    /// Removes the finalizer of an instance, so that the API server deletes it.
     fn let_go(&mut self, key: &Key, resource: &Resource, now: Duration, actions: &mut Vec<Action>) {
         let patch = status::finalizers(&resource.metadata, INSTANCE_FINALIZER, false);
         self.write(now, (Kind::Instance, key), Verb::Patch(patch), actions);
     }
 
-    /// Asks the daemons for their capacity while there are functions.
+    /// Asks the daemons for their capacity while there are functions, with the token of a namespace
+    /// that has one.
     fn ask_capacities(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        let Some(namespace) = self.functions.keys().next().map(|key| key.0.clone()) else { return };
+        let mut namespaces: Vec<String> = self.functions.keys().map(|key| key.0.clone()).collect();
+        namespaces.dedup();
+        if namespaces.is_empty() {
+            return;
+        }
         let daemons: BTreeSet<Daemon> = self.pods.values().filter(|one| self.is_open(&one.node)).cloned().collect();
         self.known.retain(|node, _| daemons.iter().any(|daemon| daemon.node == *node));
         for daemon in daemons {
             let known = self.known.entry(daemon.node.clone()).or_default();
-            if known.is_asking || now < known.ask_at {
+            // All tokens are tried before there is a pause.
+            let is_due = now >= known.ask_at || !known.denials.is_multiple_of(namespaces.len());
+            if known.is_asking || !is_due {
                 continue;
             }
             (known.is_asking, known.ask_at) = (true, now + CAPACITY_PAUSE);
-            let (namespace, uid) = (namespace.clone(), String::new());
+            let (namespace, uid) = (namespaces[known.namespace % namespaces.len()].clone(), String::new());
             actions.push(Action::Ask(Call { daemon, namespace, uid, ask: Ask::Capacity }));
         }
     }

@@ -35,7 +35,7 @@ pub(crate) struct Daemons {
 }
 
 impl Daemons {
-    /// `tokens` is the folder with a token for each namespace, `agent` has the settings of TLS.
+    /// `tokens` is the folder with a token for each namespace.
     pub(crate) fn new(tokens: Option<PathBuf>, clock: fn() -> Duration, report: Report) -> Daemons {
         let config = Agent::config_builder().http_status_as_error(false).proxy(None).max_redirects(0);
         let config = config.timeout_global(Some(TIMEOUT)).timeout_connect(Some(TIMEOUT / 2)).build();

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// A leader that does not renew for this long is replaced.
 pub(crate) const DURATION: Duration = Duration::from_secs(15);
 
-/// A leader counts as one for this long after it *sent* its last renewal.
+/// A leader acts for this long after it *sent* its last renewal.
 const LEADS_FOR: Duration = Duration::from_secs(10);
 
 /// Name of the lease.

@@ -9,10 +9,10 @@ use crate::status::{self, Condition, FUNCTION, FUNCTION_FINALIZER};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a node that refused an instance gets no other one of the function.
+/// How long a node that refused an instance of a function gets no other instance of it.
 const LEFT_OUT: Duration = Duration::from_secs(60);
 
-/// An instance that was made or deleted is seen within this time, or the request is sent again.
+/// If a creation or deletion has not been seen after this time, the request is sent again.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Longest name of a function: its instances add a number, and names have at most 253 characters.
@@ -77,14 +77,14 @@ impl Controller {
         for name in &plan.delete {
             self.delete_instance(&(key.0.clone(), name.clone()), now, actions);
         }
-        // Where the next one goes to depends on whether the last one was granted.
+        // The node of the next instance depends on whether the last one was granted.
         let waits = packs && seen.iter().any(|one| one.standing == Standing::Waiting);
         let count = if waits { 0 } else { plan.make.min(if packs { 1 } else { usize::MAX }) };
         let no_room = self.make(&resource, &wanted, count, now, actions);
         self.tell(key, &resource, (&wanted, &seen[..], &plan), no_room, (now, stamp), actions);
     }
 
-    /// Deletes the instances of a function that is being deleted, and lets it disappear when they
+    /// Deletes the instances of a function that is being deleted, and removes its finalizer when they
     /// are gone.
     fn dissolve(&mut self, key: &Key, resource: &Resource, now: Duration, actions: &mut Vec<Action>) {
         let uid = &resource.metadata.uid;
@@ -167,7 +167,7 @@ impl Controller {
         seen
     }
 
-    /// How an instance stands, and why it failed. It is ready when clients can see it.
+    /// The state of an instance, and why it failed. It is ready when clients can see the lease.
     fn standing(&self, one: &Resource, now: Duration) -> (Standing, Option<(Reason, String)>) {
         let Some(held) = self.holds.get(&one.metadata.uid) else { return (Standing::Waiting, None) };
         match held.hold.ready(now) {
@@ -193,7 +193,7 @@ impl Controller {
         self.instances.values().filter(is_there).count() + made
     }
 
-    /// Makes instances. Returns why there are fewer than that, if no node has room.
+    /// Makes at most `count` instances. Returns the reason if no node has room for one.
     fn make(
         &mut self,
         resource: &Resource,

@@ -5,7 +5,7 @@ use atoll_client::{LeaseHold, LeaseReport, LeaseSpec};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A lease is renewed this often in its time to live.
+/// Number of renewals of a lease in its time to live.
 const RENEWALS: u32 = 3;
 
 /// Pause before a renewal that was lost is sent again.
@@ -27,7 +27,7 @@ pub(crate) enum Ask {
     Release(LeaseHold),
 }
 
-/// Why a request had no success.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     /// The status of HTTP; `None` if no answer arrived.
@@ -59,7 +59,7 @@ impl Lease {
         Lease { lease: *lease, epoch: *epoch, holder, instance, device }
     }
 
-    /// The lease as the daemon wants it named.
+    /// The lease as requests to the daemon name it.
     pub(crate) fn hold(&self) -> LeaseHold {
         LeaseHold { lease: self.lease, epoch: self.epoch, holder: self.holder.clone() }
     }
@@ -82,12 +82,14 @@ pub(crate) enum Reason {
     Ended,
     /// The instance is being deleted: no new requests may name it.
     Draining,
-    /// The specification is not possible.
+    /// The specification is invalid.
     Invalid,
+    /// The API server refuses to create an instance.
+    NotCreated,
 }
 
 impl Reason {
-    /// As conditions have it.
+    /// The reason as conditions state it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Reason::Asking => "Asking",
@@ -98,6 +100,7 @@ impl Reason {
             Reason::Ended => "Ended",
             Reason::Draining => "Draining",
             Reason::Invalid => "Invalid",
+            Reason::NotCreated => "NotCreated",
         }
     }
 }
@@ -153,7 +156,7 @@ impl Hold {
         self.lease.as_ref()
     }
 
-    /// How many requests in a row had no success.
+    /// Number of consecutive requests that failed.
     pub(crate) fn failures(&self) -> u32 {
         self.failures
     }
@@ -168,7 +171,7 @@ impl Hold {
         self.leaves_since.get_or_insert(now);
     }
 
-    /// Whether nothing is held any more, so that the instance may disappear.
+    /// Whether the lease was released or has ended, so that the instance may be deleted.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone
     }
@@ -221,8 +224,8 @@ impl Hold {
                 self.has_ended = true;
                 self.problem = Some((Reason::Ended, refused.message));
             }
-            // It has no lease to release.
-            (Ask::Grant(_), Some(_)) if self.leaves_since.is_some() => self.is_gone = true,
+            // There is no lease to release.
+            (Ask::Grant(_), Some(status)) if self.leaves_since.is_some() && is_definite(status) => self.is_gone = true,
             (Ask::Grant(_), _) => self.fail(now, backoff(self.failures), refused),
             _ => self.fail(now, PAUSE, refused),
         }
@@ -258,8 +261,8 @@ impl Hold {
         self.problem = Some((reason, refused.message));
     }
 
-    /// The reason of the condition `Ready`, with a message. `None` while an earlier leader's answer
-    /// stays.
+    /// The reason of the condition `Ready`, with a message. `None` while the status that an earlier
+    /// leader wrote remains valid.
     pub(crate) fn ready(&self, now: Duration) -> Option<(Reason, String)> {
         let problem = || self.problem.clone();
         if self.leaves_since.is_some() {
@@ -276,6 +279,12 @@ impl Hold {
             }
         }
     }
+}
+
+/// Whether a status refuses a grant for good. After another one, such as 429 or 503, a request that
+/// is still on its way may be granted.
+fn is_definite(status: u16) -> bool {
+    (400..500).contains(&status) && !matches!(status, 401 | 408 | 425 | 429)
 }
 
 fn ttl(spec: &LeaseSpec) -> Duration {
@@ -411,8 +420,18 @@ mod tests {
         assert!(hold.is_gone());
         let mut hold = Hold::new(spec(), None, at(0));
         hold.leave(at(0));
-        turn(&mut hold, at(0), refused(503));
+        turn(&mut hold, at(0), refused(400));
         assert!(hold.is_gone(), "the daemon has granted nothing");
+        // A request of an earlier leader may still be granted.
+        for status in [401, 429, 500, 503] {
+            let mut hold = Hold::new(spec(), None, at(0));
+            hold.leave(at(0));
+            turn(&mut hold, at(0), refused(status));
+            assert!(!hold.is_gone(), "{status}");
+            assert_eq!(turn(&mut hold, at(1), Ok(Some(report()))), Some(Ask::Grant(spec())));
+            assert!(matches!(turn(&mut hold, at(1), Ok(None)), Some(Ask::Release(_))));
+            assert!(hold.is_gone());
+        }
     }
 
     #[test]

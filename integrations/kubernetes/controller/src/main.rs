@@ -46,7 +46,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// How often the controller acts without a reason.
+/// How often the controller acts if nothing is reported.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Pause between two renewals of leadership, and between two attempts to get it.
@@ -54,6 +54,9 @@ const ELECTION_PAUSE: Duration = Duration::from_secs(2);
 
 /// Longest pause before a list that failed is asked for again.
 const LIST_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Shortest time between the beginnings of two watches of a kind.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
 /// What other threads report.
 enum Input {
@@ -183,7 +186,7 @@ fn follow_once(api: &Api, kind: Kind, inputs: &Sender<Input>, failures: &mut u32
             return Ok(());
         }
         loop {
-            let mut is_open = true;
+            let (mut is_open, began) = (true, Instant::now());
             let ended = api.watch(kind, &version.clone(), |event| {
                 let change = match event {
                     Watched::Version(new) => {
@@ -196,7 +199,7 @@ fn follow_once(api: &Api, kind: Kind, inputs: &Sender<Input>, failures: &mut u32
                     }
                     Watched::Gone(resource) => {
                         version.clone_from(&resource.metadata.resource_version);
-                        Change::Gone(kind, resource.metadata.key())
+                        Change::Gone(kind, resource.metadata.key(), resource.metadata.uid)
                     }
                 };
                 is_open = inputs.send(Input::Change(change)).is_ok();
@@ -206,6 +209,7 @@ fn follow_once(api: &Api, kind: Kind, inputs: &Sender<Input>, failures: &mut u32
             if !is_open {
                 return Ok(());
             }
+            std::thread::sleep(WATCH_PAUSE.saturating_sub(began.elapsed()));
             if ended == Ended::TooOld {
                 break;
             }

@@ -1,7 +1,7 @@
-//! On which node to make an instance, by the capacity that the daemons report.
+//! Selects the node for a new instance, by the capacity that the daemons report.
 //!
-//! The daemon decides. A choice here that it refuses costs a round trip, and the node is then left
-//! out for a while.
+//! The daemon has the last word. If it refuses an instance, that costs a round trip, and the node is
+//! left out for a while.
 
 use crate::hold::Reason;
 use crate::resources::{Share, Spread};
@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) node: &'a str,
-    /// What the daemon last reported; `None` if it has not.
+    /// The last report of the daemon; `None` if there is none.
     pub(crate) report: Option<&'a CapacityReport>,
     /// Instances of the function there.
     pub(crate) of_function: usize,
@@ -24,17 +24,28 @@ pub(crate) struct Candidate<'a> {
     pub(crate) is_pending: bool,
 }
 
-/// The node for an instance of this share; `None` if no node has room.
+/// The node for an instance of this share; `None` if no node has room, or if the node to be filled
+/// first has not reported its capacity since its last change.
 pub(crate) fn place<'a>(candidates: &[Candidate<'a>], share: &Share, spread: Spread) -> Option<&'a str> {
     let has_room = |one: &&Candidate<'_>| {
         !one.is_left_out && !one.is_pending && one.report.is_some_and(|report| fits(report, share))
     };
     let all = candidates.iter().filter(has_room);
     let chosen = match spread {
-        Spread::Nodes => all.min_by_key(|one| (one.of_function, one.instances, one.node)),
-        Spread::Pack => all.min_by_key(|one| (Reverse(one.of_function), Reverse(one.instances), one.node)),
+        Spread::Nodes => all.min_by_key(|one| (one.of_function, one.instances, one.node))?,
+        Spread::Pack => {
+            let most = |one: &Candidate<'_>| (Reverse(one.of_function), Reverse(one.instances));
+            let chosen = all.min_by_key(|one| (most(one), one.node))?;
+            let may_be_better = |one: &Candidate<'_>| {
+                one.is_pending && one.report.is_some() && !one.is_left_out && most(one) < most(chosen)
+            };
+            if candidates.iter().any(may_be_better) {
+                return None;
+            }
+            chosen
+        }
     };
-    chosen.map(|one| one.node)
+    Some(chosen.node)
 }
 
 /// Why no node has room.
@@ -153,6 +164,12 @@ mod tests {
         assert_eq!(why_not(&[], &share).0, Reason::NoDaemon);
         let pending = Candidate { is_pending: true, ..candidate("c", &room, 0) };
         assert_eq!(place(&[pending], &share, Spread::Nodes), None);
+        // A node with more instances is waited for.
+        let fuller = Candidate { is_pending: true, ..candidate("d", &room, 2) };
+        let all = [candidate("a", &room, 1), fuller];
+        assert_eq!((place(&all, &share, Spread::Nodes), place(&all, &share, Spread::Pack)), (Some("a"), None));
+        let silent = Candidate { report: None, ..fuller };
+        assert_eq!(place(&[all[0], silent], &share, Spread::Pack), Some("a"));
         assert_eq!(why_not(&[all[0], pending], &share).0, Reason::Asking);
     }
 }

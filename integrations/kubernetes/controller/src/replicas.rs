@@ -1,7 +1,7 @@
 //! Which instances of a function to make and to delete, so that there are as many as it states.
 //!
-//! An instance that fits the specification no longer, or whose node is being drained, is deleted
-//! only when another one is ready in its place.
+//! An instance that no longer fits the specification, or whose node is being drained, is deleted
+//! only when a replacement is ready.
 
 /// An instance of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,10 +13,10 @@ pub(crate) struct Seen {
     pub(crate) fits: bool,
 }
 
-/// How an instance stands.
+/// The state of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
-    /// It never gets a lease, or has lost it: no request is lost if it is deleted.
+    /// It cannot get a lease, or has lost it: no request is lost if it is deleted.
     Failed,
     /// It waits for the answer of its daemon.
     Waiting,

@@ -1,7 +1,7 @@
 //! The resources that the controller reads, as the API server sends them.
 //!
 //! Specifications are checked again, although the API server checks them: a resource that was
-//! stored before its definition had the check is not to become a request to a daemon.
+//! stored before its definition had the check must not become a request to a daemon.
 
 use atoll_client::{Class, LeaseSpec};
 use serde::Deserialize;
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 /// All kinds.
 pub(crate) const KINDS: [Kind; 4] = [Kind::Function, Kind::Instance, Kind::Node, Kind::Pod];
 
-/// What every resource has.
+/// The metadata of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Meta {
@@ -61,7 +61,7 @@ pub(crate) struct Owner {
     pub(crate) kind: String,
 }
 
-/// A resource, with what is not the same for all kinds as it came.
+/// A resource. The fields whose form depends on the kind are as received.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Resource {
@@ -115,11 +115,11 @@ impl FunctionSpec {
     /// Reads a specification.
     ///
     /// # Errors
-    /// Names the field that is not possible, with its value.
+    /// Names the invalid field, with its value.
     pub(crate) fn read(spec: &Value) -> Result<FunctionSpec, String> {
         let read: FunctionSpec = serde_json::from_value(spec.clone()).map_err(|error| error.to_string())?;
         if !(0..=REPLICAS_MAX).contains(&read.replicas) {
-            return Err(format!("replicas is {}; 0 to {REPLICAS_MAX} are possible", read.replicas));
+            return Err(format!("replicas is {}; it must be 0 to {REPLICAS_MAX}", read.replicas));
         }
         Ok(read)
     }
@@ -174,30 +174,33 @@ impl Share {
     /// Reads a share.
     ///
     /// # Errors
-    /// Names the field that is not possible, with its value.
+    /// Names the invalid field, with its value.
     pub(crate) fn read(share: &Value) -> Result<Share, String> {
         let raw: RawShare = serde_json::from_value(share.clone()).map_err(|error| format!("share: {error}"))?;
         let RawShare { class, sm_partition, quota, gpu_mem, real_time_slots, ttl_seconds } = raw;
         if !(sm_partition > 0.0 && sm_partition <= 100.0) {
-            return Err(format!("smPartition is {sm_partition}; above 0 to 100 are possible"));
+            return Err(format!("smPartition is {sm_partition}; it must be above 0 and at most 100"));
         }
         if !(quota.request > 0.0 && quota.request <= quota.limit && quota.limit <= 1.0) {
             let Quota { request, limit } = quota;
             return Err(format!(
-                "quota is {request} to {limit}; above 0 to 1 are possible, and a limit from the request"
+                "quota is {request} to {limit}; both must be above 0 and at most 1, and the limit must not be below \
+                 the request"
             ));
         }
         let memory_bytes = bytes(&gpu_mem).ok_or_else(|| {
-            format!("gpuMem is {gpu_mem}; bytes above 0 are possible, also with the units Ki, Mi, Gi and Ti")
+            format!(
+                "gpuMem is {gpu_mem}; it must be a whole number of bytes above 0, or one with the unit Ki, Mi, Gi or Ti"
+            )
         })?;
         if real_time_slots.is_some_and(|slots| !(0..=64).contains(&slots)) {
-            return Err(format!("realTimeSlots is {}; 0 to 64 are possible", real_time_slots.unwrap_or(0)));
+            return Err(format!("realTimeSlots is {}; it must be 0 to 64", real_time_slots.unwrap_or(0)));
         }
         if class == Some(Class::RealTime) && real_time_slots == Some(0) {
             return Err("realTimeSlots is 0, but class real-time needs one".into());
         }
         if !(5..=600).contains(&ttl_seconds) {
-            return Err(format!("ttlSeconds is {ttl_seconds}; 5 to 600 are possible"));
+            return Err(format!("ttlSeconds is {ttl_seconds}; it must be 5 to 600"));
         }
         let (quota_request, quota_limit, ttl_s) = (quota.request, quota.limit, ttl_seconds);
         Ok(Share { class, sm_partition, quota_request, quota_limit, memory_bytes, real_time_slots, ttl_s })
@@ -278,16 +281,20 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// The daemon of a pod that has a node and an address and is not being deleted. Its inference
-    /// port is the port with the name `http`.
+    /// The daemon of a pod that runs, has a node and an address, and is not being deleted. A pod that
+    /// has ended may keep its address, which another pod may have. The inference port is the port with
+    /// the name `http`.
     pub(crate) fn of(pod: &Resource) -> Option<Daemon> {
+        if pod.status["phase"] != "Running" || pod.metadata.leaves() {
+            return None;
+        }
         let node = pod.spec["nodeName"].as_str().filter(|node| !node.is_empty())?;
         let address = pod.status["podIP"].as_str()?.parse().ok()?;
         let containers = pod.spec["containers"].as_array()?;
         let mut ports = containers.iter().filter_map(|one| one["ports"].as_array()).flatten();
         let port = ports.find(|port| port["name"] == "http")?["containerPort"].as_u64()?;
         let address = std::net::SocketAddr::new(address, u16::try_from(port).ok()?);
-        (!pod.metadata.leaves()).then(|| Daemon { node: node.into(), url: format!("http://{address}") })
+        Some(Daemon { node: node.into(), url: format!("http://{address}") })
     }
 }
 
@@ -343,7 +350,7 @@ mod tests {
         let pod = json!({
             "metadata": {"name": "atoll-x"},
             "spec": {"nodeName": "gpu-1", "containers": [{"ports": [{"name": "http", "containerPort": 8000}]}]},
-            "status": {"podIP": "fd00::1"},
+            "status": {"podIP": "fd00::1", "phase": "Running"},
         });
         let found = |pod: &Value| Daemon::of(&serde_json::from_value(pod.clone()).unwrap());
         assert_eq!(found(&pod).unwrap(), Daemon { node: "gpu-1".into(), url: "http://[fd00::1]:8000".into() });
@@ -351,6 +358,8 @@ mod tests {
             ("/metadata/name", json!(null)),
             ("/spec/nodeName", json!("")),
             ("/status/podIP", json!("")),
+            ("/status/phase", json!("Failed")),
+            ("/status/phase", json!(null)),
             ("/spec/containers/0/ports/0/name", json!("grpc")),
         ] {
             let mut other = pod.clone();

@@ -5,6 +5,7 @@
 //! A failing seed is printed; `ATOLL_SEED=N cargo test -p atoll-controller` replays it.
 
 mod node;
+mod refusals;
 mod server;
 
 use crate::controller::{Action, Answer, Call, Change, Controller, Settings, Write};
@@ -21,7 +22,7 @@ const TICK: Duration = Duration::from_millis(200);
 const DRAIN: Duration = Duration::from_secs(10);
 const GIB: u64 = 1 << 30;
 
-/// What arrives later. The number is that of the controller that sent it, or is to get it.
+/// A message in transit. The number is that of the controller that sent it, or that receives it.
 enum Delivery {
     Call(u64, Duration, Call),
     Answer(u64, Duration, Call, Result<Answer, Refused>),
@@ -42,6 +43,8 @@ struct World {
     deliveries: BTreeMap<(Duration, u64), Delivery>,
     sent: u64,
     asked: usize,
+    /// A namespace without a token.
+    denied: &'static str,
 }
 
 impl World {
@@ -58,7 +61,7 @@ impl World {
             let pod = json!({
                 "metadata": {"name": format!("atoll-{at}"), "namespace": "atoll-system"},
                 "spec": {"nodeName": name, "containers": [{"ports": ports}]},
-                "status": {"podIP": format!("10.0.0.{at}")},
+                "status": {"podIP": format!("10.0.0.{at}"), "phase": "Running"},
             });
             server.create(Kind::Pod, pod).unwrap();
             daemons.insert(name, Node::new(memory_bytes));
@@ -74,6 +77,7 @@ impl World {
             deliveries: BTreeMap::new(),
             sent: 0,
             asked: 0,
+            denied: "",
         };
         world.start_controller();
         world
@@ -149,6 +153,10 @@ impl World {
         let now = self.now;
         match delivery {
             Delivery::Call(number, sent, call) => {
+                if call.namespace == self.denied {
+                    let refused = Refused { status: Some(401), message: "there is no token".into() };
+                    return self.deliver_in(TICK, Delivery::Answer(number, sent, call, Err(refused)));
+                }
                 let daemon = self.daemons.get_mut(&call.daemon.node).filter(|daemon| daemon.is_up);
                 let Some(answer) = daemon.map(|daemon| daemon.ask(now, &call.ask)) else {
                     return self.no_answer(number, sent, call);
@@ -178,7 +186,7 @@ impl World {
             Delivery::Change(number, (kind, object, is_gone)) if number == self.number => {
                 let resource = resource(&object);
                 self.controller.observe(match is_gone {
-                    true => Change::Gone(kind, resource.metadata.key()),
+                    true => Change::Gone(kind, resource.metadata.key(), resource.metadata.uid),
                     false => Change::Set(kind, Box::new(resource)),
                 });
             }

@@ -98,7 +98,7 @@ pub(crate) fn of_function(before: &Resource, counts: (usize, usize), conditions:
     with_conditions(status, before, conditions, stamp)
 }
 
-/// Whether a status has a field that the present one has not.
+/// Whether a field of the new status differs from that of the present one.
 pub(crate) fn differs(before: &Value, after: &Value) -> bool {
     after.as_object().is_some_and(|fields| fields.iter().any(|(name, value)| before[name.as_str()] != *value))
 }

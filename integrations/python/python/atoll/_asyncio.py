@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from ._calls import Answer, Call, FutureOutput, Object
 from ._client import Client
-from ._errors import ConnectionFailed
+from ._errors import AtollError, ConnectionFailed
 from ._futures import Future, FutureStatus
 from ._sessions import Steps
 from ._specs import Metadata, Model
@@ -16,7 +16,7 @@ from ._tensors import Array
 
 _T = TypeVar("_T")
 
-# Connections of a client, and so its requests at one time, unless it is told otherwise.
+# Default number of connections of a client, which bounds its concurrent requests.
 _CONNECTIONS = 8
 
 
@@ -29,7 +29,7 @@ class _Job:
         self._is_over = False
 
     def connected(self, connect: Callable[[], Client]) -> Client:
-        """Its client. If the request was interrupted, the client fails it at once."""
+        """Its client. It is interrupted if the request was, so that the request fails at once."""
         client = self._client or connect()
         with self._lock:
             self._client = client
@@ -45,7 +45,7 @@ class _Job:
                 self._client.interrupt()
 
     def note_lost(self) -> None:
-        """Its connection was lost, so that no other request can use it."""
+        """Marks its connection as lost, so that no other request uses it."""
         with self._lock:
             self._is_over = True
 
@@ -116,14 +116,17 @@ class AsyncClient:
         elif client is not None:
             self._idle.append(client)
 
+    def _close_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for client in idle:
+            client.close()
+
     async def close(self) -> None:
         """Closes the connections. Requests that run are cancelled and fail."""
         self._is_closed = True
         for job in list(self._jobs):
             job.interrupt()
-        idle, self._idle = self._idle, []
-        for client in idle:
-            client.close()
+        self._close_idle()
         # Off the loop: the threads need a moment to end.
         await asyncio.to_thread(self._threads.shutdown)
 
@@ -188,16 +191,21 @@ class AsyncClient:
 
     async def live(self) -> bool:
         """Whether the daemon answers."""
-        return await self._holds(lambda client: client.live())
+        return await self._holds(lambda client: client._transport.live())
 
     async def ready(self, model: str | None = None) -> bool:
         """Whether the daemon, or a model, accepts requests."""
-        return await self._holds(lambda client: client.ready(model))
+        return await self._holds(lambda client: client._transport.ready(model))
 
     async def _holds(self, check: Callable[[Client], bool]) -> bool:
         try:
-            return await self.use(check)
-        except ConnectionFailed:
+            try:
+                return await self.use(check)
+            except ConnectionFailed:
+                # The daemon may have been restarted since the connections were opened.
+                self._close_idle()
+                return await self.use(check)
+        except AtollError:
             return False
 
     async def put(self, value: Any, *, real_time: bool = False) -> Object:

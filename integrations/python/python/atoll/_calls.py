@@ -17,6 +17,22 @@ Answered: TypeAlias = tuple[
 ]
 
 
+# Upper bound of times in the protocols, which are unsigned numbers of 64 bits.
+_MICROSECONDS = 1 << 64
+
+
+def microseconds(name: str, seconds: float) -> int:
+    """A time in microseconds. `name` is that of the option, for the error."""
+    try:
+        count = round(seconds * 1e6)
+    except (OverflowError, ValueError):
+        # It is infinite, or no number.
+        count = _MICROSECONDS
+    if count >= _MICROSECONDS:
+        raise InvalidInput(f"`{name}` must be finite and less than {_MICROSECONDS // 10**6} seconds, and is {seconds}")
+    return count
+
+
 @dataclass(frozen=True)
 class Object(Reference):
     """A tensor that the daemon keeps for its tenant. Requests over a control socket take it as an input."""

@@ -250,7 +250,7 @@ class Client(Scope):
         quota_limit: float | None = None,
         gpu_mem: int | None = None,
     ) -> dict[str, Any]:
-        """Changes an instance; what is `None` stays. Its requests continue. For operators."""
+        """Changes an instance. Settings that are `None` stay as they are. Its requests continue. For operators."""
         resize = {
             "instance": instance,
             "sm_partition": sm_partition,
@@ -368,7 +368,10 @@ class Client(Scope):
         self._transport.interrupt()
 
     def close(self) -> None:
-        """Closes the connection when no other thread uses it."""
+        """Closes the connection when no other thread uses it.
+
+        In a signal handler during a request of the same thread, ends that request.
+        """
         self._transport.close()
 
     def _leave(self) -> None:

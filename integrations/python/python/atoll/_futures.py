@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from ._calls import Answer, FutureOutput
+from ._calls import Answer, FutureOutput, microseconds
 from ._errors import AtollError, of_kind
 from ._specs import TensorSpec
 
@@ -77,7 +77,7 @@ class Future:
 
         Other threads cannot use the client meanwhile.
         """
-        timeout_us = None if timeout is None else max(0, round(timeout * 1e6))
+        timeout_us = None if timeout is None else max(0, microseconds("timeout", timeout))
         return Answer._of(self._socket.native.await_future(self.name, timeout_us))
 
     def status(self) -> FutureStatus:

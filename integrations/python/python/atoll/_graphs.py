@@ -7,16 +7,14 @@ import tomllib
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ._calls import Answer
 from ._errors import InvalidInput, NotFound
 from ._futures import Future
 from ._specs import Metadata, specs
 from ._tensors import divided
-
-if TYPE_CHECKING:
-    from ._transports import Socket
+from ._transports import Options, Socket
 
 Manifest: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 
@@ -27,7 +25,7 @@ class Graph:
     Over HTTP, `Client.infer` calls a graph like a model.
     """
 
-    def __init__(self, socket: "Socket", report: Mapping[str, Any]):
+    def __init__(self, socket: Socket, report: Mapping[str, Any]):
         self._socket = socket
         self.metadata = Metadata(report["name"], specs(report["inputs"]), specs(report["outputs"]))
         """Its inputs and outputs."""
@@ -84,7 +82,7 @@ class Graph:
 
         The fields are those of `atoll graph explain --json`.
         """
-        _, deadline_us = _terms(0, deadline)
+        deadline_us = Options(deadline=deadline).deadline_us()
         explained: dict[str, Any] = json.loads(self._socket.native.explain_graph(self.name, deadline_us, price_max))
         return explained
 
@@ -107,12 +105,12 @@ def new_name() -> str:
 
 
 def _terms(priority: int, deadline: float | None) -> tuple[bool | None, int | None]:
-    real_time = None if priority == 0 else priority == 1
-    return real_time, None if deadline is None else max(1, round(deadline * 1e6))
+    options = Options(priority, deadline)
+    return options.real_time(), options.deadline_us()
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """A manifest as it is sent: with the files that its stages name.
+    """The text of a manifest for the daemon, with the files that its stages name.
 
     manifest: a path, the text of a manifest in TOML or JSON, or a mapping with its keys. Files are
         relative to the folder of the path, or the current one.

@@ -28,7 +28,11 @@ class Http:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInput(f"`{url}` is no address like http://localhost:8000")
         self.address = f"{parts.scheme}://{parts.netloc}"
-        self._lock = threading.Lock()
+        # Its own thread can lock it again: a signal handler must not wait for the request that it interrupts.
+        self._lock = threading.RLock()
+        self._is_busy = False
+        # Whether a signal handler has closed the client during the running request.
+        self._is_aborted = False
         self._is_interrupted = False
         self._headers = {}
         token = token or os.environ.get("ATOLL_TOKEN")
@@ -42,17 +46,27 @@ class Http:
             self._connection = http.client.HTTPConnection(parts.hostname, parts.port or 8000, timeout=timeout)
 
     def close(self) -> None:
-        """Closes the connection. The next request opens another one."""
+        """Closes the connection. The next request opens another one.
+
+        In a signal handler during a request of this thread, ends that request.
+        """
         with self._lock:
-            self._connection.close()
+            if self._is_busy:
+                self._is_aborted = True
+                self._shut_down()
+            else:
+                self._connection.close()
 
     def interrupt(self) -> None:
         """Ends the request of another thread, and refuses all later ones."""
         self._is_interrupted = True
+        self._shut_down()
+
+    def _shut_down(self) -> None:
         connected = self._connection.sock
         if connected is not None:
             try:
-                # Below TLS, whose state belongs to the other thread.
+                # Below TLS, whose state belongs to the running request.
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)
             except OSError:
                 # It is closed already.
@@ -109,31 +123,47 @@ class Http:
             body = [b"".join(body)]
         headers = {**self._headers, **headers, "Content-Length": str(length)}
         with self._lock:
+            if self._is_busy:
+                message = "the client is in use by this thread; a signal handler can only close or interrupt it"
+                raise InvalidInput(message)
             try:
-                self._close_if_ended()
-                if self._connection.sock is None:
-                    self._connection.connect()
-                # After `connect`, so that `interrupt` has either seen the socket or set this before.
-                if self._is_interrupted:
+                self._is_busy = True
+                status, answer, elements = self._exchange(method, path, body, headers)
+            finally:
+                is_aborted, self._is_aborted, self._is_busy = self._is_aborted, False, False
+                if is_aborted:
                     self._connection.close()
-                    raise ConnectionAbortedError("it was interrupted")
-                self._connection.request(method, path, iter(body), headers)
-                response = self._connection.getresponse()
-                answer, elements = _received(response)
-            except TimeoutError as error:
-                self._connection.close()
-                raise DeadlineExceeded(f"no answer from {self.address} in time") from error
-            except (OSError, http.client.HTTPException) as error:
-                self._connection.close()
-                message = f"the connection to {self.address} failed: {error}; is `atoll serve` running?"
-                raise ConnectionFailed(message) from error
-            except BaseException:
-                # Ctrl-C, for example: the rest of the answer would be taken for that of the next request.
-                self._connection.close()
-                raise
-        if response.status != 200:
-            raise _failure(response.status, answer)
+        if status != 200:
+            raise _failure(status, answer)
         return answer, elements
+
+    def _exchange(
+        self, method: str, path: str, body: Sequence[bytes | memoryview], headers: Mapping[str, str]
+    ) -> tuple[int, bytearray, list[bytearray]]:
+        """Sends a request. Returns the status of the answer, its body, and the elements of the outputs behind it."""
+        try:
+            self._close_if_ended()
+            if self._connection.sock is None:
+                self._connection.connect()
+            # After `connect`, so that `interrupt` and `close` have either seen the socket or set this before.
+            if self._is_interrupted or self._is_aborted:
+                raise ConnectionAbortedError
+            self._connection.request(method, path, iter(body), headers)
+            response = self._connection.getresponse()
+            return response.status, *_received(response)
+        except TimeoutError as error:
+            self._connection.close()
+            raise DeadlineExceeded(f"no answer from {self.address} in time") from error
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            if self._is_interrupted or self._is_aborted:
+                raise ConnectionFailed("the request was interrupted: the client was closed or interrupted") from error
+            message = f"the connection to {self.address} failed: {error}; is `atoll serve` running?"
+            raise ConnectionFailed(message) from error
+        except BaseException:
+            # Ctrl-C, for example: the rest of the answer would be taken for that of the next request.
+            self._connection.close()
+            raise
 
     def _close_if_ended(self) -> None:
         """Closes the connection if the daemon did so, so that no request is sent twice."""

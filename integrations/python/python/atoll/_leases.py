@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from ._errors import AtollError, Cancelled, Denied, InvalidInput, NotFound
+from ._errors import AtollError, Cancelled, Denied, InternalError, InvalidInput, NotFound
 from ._scope import Scope
 from ._tensors import Array
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Renewals within the time to live of a lease.
 _RENEWALS = 3
 
-# Pause before a renewal that failed is repeated.
+# Pause before a renewal is retried that failed, or that another action on the lease prevented.
 _PAUSE_SECONDS = 1.0
 
 
@@ -41,17 +41,18 @@ class Lease(Scope):
         self._infer = infer
         self.function = function
         """Name of its function."""
-        self._lock = threading.Lock()
+        # Held during each action, so that the daemon's and this epoch differ only while it is held. Its own
+        # thread can lock it again, in a signal handler.
+        self._lock = threading.RLock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._problem: AtollError | None = None
         self._note(report, sent)
 
     def _note(self, report: Mapping[str, Any], sent: float) -> None:
-        with self._lock:
-            self._report = report
-            self._valid_until = sent + float(report["ttl_s"])
-            self._problem = None
+        # Changes nothing if the report lacks a field.
+        valid_until, _ = sent + float(report["ttl_s"]), _hold(report)
+        self._report, self._valid_until, self._problem = report, valid_until, None
 
     @property
     def number(self) -> int:
@@ -108,13 +109,16 @@ class Lease(Scope):
         self._renew(self._transport)
 
     def _renew(self, transport: "Transport") -> None:
-        sent = time.monotonic()
-        self._note(transport.lease_action("renew", self._hold()), sent)
+        with self._lock:
+            sent = time.monotonic()
+            self._note(transport.lease_action("renew", _hold(self._report)), sent)
 
     def take_over(self, holder: str) -> None:
         """Gives it to another holder, with a higher epoch. The holder before can use it no longer."""
-        sent = time.monotonic()
-        self._note(self._transport.lease_action("takeover", {**self._hold(), "holder": holder}), sent)
+        with self._lock:
+            sent = time.monotonic()
+            hold = {**_hold(self._report), "holder": holder}
+            self._note(self._transport.lease_action("takeover", hold), sent)
 
     def release(self) -> None:
         """Ends it. Also succeeds if it has ended."""
@@ -122,8 +126,9 @@ class Lease(Scope):
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        self._transport.lease_action("release", self._hold())
-        self._valid_until = 0.0
+        with self._lock:
+            self._transport.lease_action("release", _hold(self._report))
+            self._valid_until = 0.0
 
     def keep(self) -> None:
         """Renews it in a thread until `release`. The `with` statement does so, too."""
@@ -135,22 +140,25 @@ class Lease(Scope):
         transport: Transport | None = None
         pause = self.ttl / _RENEWALS
         while not self._stop.wait(pause):
+            # Without waiting, since `release` waits for this thread and may hold the lock.
+            if not self._lock.acquire(blocking=False):
+                pause = _PAUSE_SECONDS
+                continue
             try:
                 transport = transport or self._another()
                 self._renew(transport)
                 pause = self.ttl / _RENEWALS
-            except AtollError as error:
-                self._problem = error
+            except Exception as error:
+                self._problem = _problem(error)
                 if isinstance(error, NotFound | Cancelled | Denied | InvalidInput):
-                    # It has ended.
+                    # It has ended: the lock was held since before the renewal, so the epoch is still the one refused.
                     self._valid_until = 0.0
                     break
                 transport, pause = None, _PAUSE_SECONDS
+            finally:
+                self._lock.release()
         if transport is not None:
             transport.close()
-
-    def _hold(self) -> dict[str, Any]:
-        return {"lease": self.number, "epoch": self.epoch, "holder": self.holder}
 
     def __enter__(self) -> Self:
         self.keep()
@@ -161,3 +169,17 @@ class Lease(Scope):
 
     def __repr__(self) -> str:
         return f"<atoll.Lease {self.number} of {self.function} on {self.device}>"
+
+
+def _hold(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a report that an action on the lease names."""
+    return {"lease": int(report["lease"]), "epoch": int(report["epoch"]), "holder": str(report["holder"])}
+
+
+def _problem(error: Exception) -> AtollError:
+    """An error of a renewal as an exception of the package. An answer that is no JSON, for example, is none."""
+    if isinstance(error, AtollError):
+        return error
+    problem = InternalError(f"the renewal of the lease failed: {error!r}")
+    problem.__cause__ = error
+    return problem

@@ -1,4 +1,4 @@
-"""What models are like."""
+"""Descriptions of models, and of their inputs and outputs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

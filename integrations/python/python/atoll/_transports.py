@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from . import _native
-from ._calls import Answer, Call
+from ._calls import Answer, Call, microseconds
 from ._errors import InvalidInput
 from ._futures import Future
 from ._http import Http
@@ -28,7 +28,7 @@ class Options:
 
     def deadline_us(self) -> int | None:
         """The deadline in microseconds."""
-        return None if self.deadline is None else max(1, round(self.deadline * 1e6))
+        return None if self.deadline is None else max(1, microseconds("deadline", self.deadline))
 
     def real_time(self) -> bool | None:
         """Whether the class is real-time; `None` for the model's own."""
@@ -36,7 +36,7 @@ class Options:
 
 
 class Transport(Protocol):
-    """What control sockets and HTTP have in common."""
+    """The interface that control sockets and HTTP share."""
 
     def close(self) -> None: ...
     def interrupt(self) -> None: ...

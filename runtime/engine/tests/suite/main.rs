@@ -16,4 +16,5 @@ mod read_backs;
 mod residency;
 #[cfg(target_arch = "x86_64")]
 mod shares;
+mod strings;
 mod toy;

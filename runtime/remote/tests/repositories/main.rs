@@ -1,5 +1,5 @@
-//! Repositories of a server in the test: what is fetched and removed, and what becomes of objects
-//! that are truncated, changed, slow, wrong or missing.
+//! Repositories of a server in the test: which files are fetched and removed, and how objects are
+//! handled that are truncated, changed, slow, wrong or missing.
 
 mod server;
 
@@ -222,6 +222,62 @@ fn what_is_too_large_or_impossible_is_refused_before_anything_is_fetched() {
     assert_eq!(server.gets().len(), before);
     assert!(matches!(remote.sync().unwrap_err(), RemoteError::Changing { .. }));
     assert!(Remote::open("https://models.example/a", cache.path(), options()).is_err(), "there are no authorities");
+}
+
+#[test]
+fn a_listing_that_never_ends_is_refused() {
+    let server = Server::new(&[("m/a.kg", "one")]);
+    let cache = tempfile::tempdir().unwrap();
+    let mut remote = bucket(&server, &cache, options());
+    remote.sync().unwrap();
+    let page = |token: usize| {
+        let next = format!("<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>");
+        Some(Reply::of(200, format!("<ListBucketResult>{next}</ListBucketResult>")))
+    };
+    server.state().requests.clear();
+    server.fail(move |_, _| page(7));
+    let error = remote.sync().unwrap_err().to_string();
+    assert!(error.contains("repeats a continuation token"), "{error}");
+    assert_eq!(server.state().requests.len(), 2);
+    let mut count = 0;
+    server.fail(move |_, _| {
+        count += 1;
+        page(count)
+    });
+    let error = remote.sync().unwrap_err().to_string();
+    assert!(error.contains("more than 1000 pages"), "{error}");
+    assert_eq!(server.state().requests.len(), 1002);
+    assert_eq!(files(remote.folder()), expected(&[("a.kg", "one")]));
+}
+
+#[test]
+fn the_limit_of_bytes_includes_files_that_are_gone() {
+    let server = Server::new(&[("m/a", "aaaaaa"), ("m/b", "b")]);
+    let cache = tempfile::tempdir().unwrap();
+    let mut remote = bucket(&server, &cache, Options { bytes_max: 10, ..options() });
+    assert_eq!(remote.sync().unwrap().bytes, 7);
+    // The old file and the new one fit: the old one stays until the new one is there.
+    server.state().objects.remove("m/a");
+    server.set("m/c", "ccc");
+    server.fail(|request, _| request.path.ends_with("/c").then(|| Reply::of(403, "")));
+    for _ in 0..2 {
+        assert!(matches!(remote.sync().unwrap_err(), RemoteError::Refused { status: 403, .. }));
+        assert_eq!(files(remote.folder()), expected(&[("a", "aaaaaa"), ("b", "b")]));
+    }
+    // They do not fit: the old one is removed first, also if another file is refused.
+    server.set("m/d", "ddd");
+    assert!(matches!(remote.sync().unwrap_err(), RemoteError::Refused { status: 403, .. }));
+    assert!(!files(remote.folder()).contains_key("a"));
+    server.fail(|_, _| None);
+    remote.sync().unwrap();
+    assert_eq!(files(remote.folder()), expected(&[("b", "b"), ("c", "ccc"), ("d", "ddd")]));
+    // Files that become smaller are fetched before those that become larger.
+    server.set("m/b", "bbbbb");
+    server.set("m/d", "d");
+    let before = server.gets().len();
+    remote.sync().unwrap();
+    let gets: Vec<String> = server.gets()[before..].iter().map(|request| request.path.clone()).collect();
+    assert_eq!(gets, ["/models/m/d", "/models/m/b"]);
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn listing(objects: &Objects, query: &BTreeMap<String, String>) -> Reply {
     let begin: usize = query.get("continuation-token").map_or(0, |token| token.parse().unwrap());
     let all: Vec<(&String, &Vec<u8>)> = objects.iter().filter(|(name, _)| name.starts_with(prefix)).collect();
     let page = &all[begin..all.len().min(begin + PAGE)];
-    let mut xml = "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"x\">".to_owned();
+    let mut xml = "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"x\"><EncodingType>url</EncodingType>".to_owned();
     for (name, content) in page {
         let (name, bytes, version) = (name.replace(' ', "+"), content.len(), version(content).replace('"', "&quot;"));
         xml += &format!("<Contents><Key>{name}</Key><ETag>{version}</ETag><Size>{bytes}</Size></Contents>");

@@ -56,7 +56,7 @@ type Shape = (u32, String, [u32; 3], u32);
 /// The code of a session. Dropping it unloads all functions.
 pub(super) struct SessionCode {
     deployed: Arc<Deployed>,
-    /// What the tenant's earlier sessions have left.
+    /// The cache of the code of the tenant's earlier sessions.
     pub(super) warm: Arc<Warm>,
     engine: Arc<dyn Inference>,
     /// The function that is billed.

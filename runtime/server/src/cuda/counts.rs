@@ -21,15 +21,15 @@ pub(crate) struct Counts {
     pub(crate) launches: AtomicU64,
     /// Open sessions over the network whose client has no connection.
     pub(crate) detached: AtomicU64,
-    /// Connections with which a session went on.
+    /// Connections that resumed a session.
     pub(crate) resumed: AtomicU64,
     /// Sessions that ended because their client did not come back in time.
     pub(crate) expired: AtomicU64,
     /// Bytes of code that are kept between sessions.
     pub(crate) warm_bytes: AtomicU64,
-    /// Images that a session did not have to send, since an earlier one has.
+    /// Images from the cache of earlier sessions, which were not sent again.
     pub(crate) warm_images: AtomicU64,
-    /// PTX that was not read again, since an earlier session has had it.
+    /// PTX from the cache of earlier sessions, which was not read again.
     pub(crate) warm_texts: AtomicU64,
     /// Sessions of each tenant that are open.
     tenants: Mutex<BTreeMap<Tenant, u64>>,

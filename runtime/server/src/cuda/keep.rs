@@ -1,5 +1,5 @@
 //! A session over the network and its connections. When its connection breaks, the session is kept
-//! for a time, in which its client may continue it on another connection.
+//! for a limited time, and its client may resume it on another connection.
 
 use super::relay::{Carried, Steer, carry, part};
 use super::tickets::{Connection, Held};
@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch::{self, Receiver};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// What is known about a session over the network.
+/// Runs a session over the network across its connections.
 pub(super) struct Keeper {
     pub(super) app: Arc<App>,
     pub(super) tenant: Tenant,
@@ -36,7 +36,7 @@ struct Credentials {
 }
 
 impl Keeper {
-    /// Runs a session until it ends, its client ends it or stays away for too long, the client's
+    /// Runs a session until it ends, its client ends it or does not reconnect in time, the client's
     /// token is withdrawn, or the daemon stops. `far` is the other end of the socket that the
     /// session reads.
     pub(super) async fn keep(
@@ -59,8 +59,8 @@ impl Keeper {
         // The ticket ends with `self`, after the session.
     }
 
-    /// Passes the bytes of one connection after another on. Drops the socket of the session at the
-    /// end, which cancels the session's work and ends it.
+    /// Relays the bytes of successive connections. Drops the socket of the session at the end, which
+    /// cancels the session's work and ends it.
     async fn pass_on(
         &mut self,
         first: Connection,
@@ -164,7 +164,7 @@ impl Keeper {
                         tracing::warn!(%address, %tenant, "the client of a CUDA session did not come back in time");
                         return None;
                     }
-                    // A connection has just come.
+                    // A connection has just arrived.
                     may_expire = false;
                     continue;
                 }

@@ -16,10 +16,10 @@
 //! | `facts` | what programs see of the device |
 //! | `keep` | a session over the network and its connections, one after another |
 //! | `network` | how a connection over the network gets its session: credentials, time limits |
-//! | `relay` | bytes between one side of a session and a connection |
+//! | `relay` | relays bytes between one side of a session and a connection |
 //! | `socket` | how a connection to the control socket becomes a session, and its thread |
-//! | `tickets` | with which a client continues its session on another connection |
-//! | `warm` | code that is kept between the sessions of a tenant |
+//! | `tickets` | tickets, with which clients resume their sessions on other connections |
+//! | `warm` | the cache of code that is kept between the sessions of a tenant |
 //!
 //! Invariants: a session has at most one task at a time. Over the network it has at most one
 //! connection, and each byte of its client reaches it once. When it ends, for any reason, its tasks

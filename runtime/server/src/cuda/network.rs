@@ -72,7 +72,7 @@ pub(crate) async fn serve_remote<S>(
             return part(&mut stream, &Welcome::refusal(code, &why)).await;
         }
     };
-    // From here on, the connection is not closed for another one.
+    // From here on, the connection is not closed to make room for another one.
     let _running = place.request();
     let (in_use, unused) = oneshot::channel();
     let stream = Box::new(stream);
@@ -98,7 +98,7 @@ pub(crate) async fn serve_remote<S>(
     let _ = unused.await;
 }
 
-/// Begins a session, which then has the connection. These are its client's first bytes.
+/// Begins a session, which takes over the connection. `first` is the client's greeting with its terms.
 async fn begin(
     control: Arc<Control>,
     connection: Connection,
@@ -204,7 +204,7 @@ async fn rest<const N: usize>(stream: &mut (impl AsyncRead + Unpin), magic: [u8;
     Ok(bytes)
 }
 
-/// A pair of sockets for a session and for the bytes from its client, of which these are the first.
+/// A socket pair: one end for the session, and one for the client's bytes, of which `first` is written.
 async fn pair(first: &[u8]) -> io::Result<(StdStream, UnixStream)> {
     let (near, far) = StdStream::pair()?;
     far.set_nonblocking(true)?;

@@ -21,10 +21,10 @@ const PARTING_TIME: Duration = Duration::from_secs(1);
 /// the last bytes: unread bytes would reset the connection.
 const PARTING_BYTES: u64 = 64 << 10;
 
-/// Unanswered questions of the system after which the other machine counts as gone.
+/// Unanswered TCP keepalive probes after which the connection counts as lost.
 const PROBES: u32 = 3;
 
-/// Makes the system notice that the other machine of a session's connection has vanished.
+/// Enables TCP keepalive, so that the kernel detects when the peer machine is gone.
 pub fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, CUDA_KEEPALIVE)?;
@@ -42,7 +42,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 /// A request to [`carry`] while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steer {
-    /// The other side has to show within 5 seconds that it is there.
+    /// Send a keepalive probe, which the far side has to answer within [`CUDA_ASK_TIME`].
     Ask,
     /// The near side ends after the bytes that it has sent so far.
     Close,
@@ -62,8 +62,8 @@ pub enum Carried {
 }
 
 /// Carries the bytes of a session between the near side (the program or the session) and a
-/// connection to the far side, until one of them ends. The side that ends tells the other one and
-/// waits for its answer, so that an end that is lost on the way is told again.
+/// connection to the far side, until one of them ends. The side that ends sends an end segment and
+/// waits for that of the other side, so that a lost end segment is sent again on the next connection.
 pub async fn carry<N, L>(
     channel: &mut Channel,
     connection: &mut N,
@@ -83,7 +83,7 @@ where
     let mut asked: Option<Instant> = None;
     loop {
         if is_deaf {
-            // The session takes no more; its last bytes may say why.
+            // The session no longer reads; its last bytes may state the reason.
             channel.consume(usize::MAX);
         }
         if sent == segments.len() {

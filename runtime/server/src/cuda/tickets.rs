@@ -1,4 +1,4 @@
-//! The tickets of sessions over the network. A ticket is random, belongs to one tenant, and is good
+//! The tickets of sessions over the network. A ticket is random, belongs to one tenant, and is valid
 //! for one connection at a time.
 
 use super::relay::{Duplex, Steer};
@@ -24,7 +24,7 @@ pub(super) struct Connection {
     pub(super) peer: Option<Peer>,
     /// Bytes of the session that the client has received.
     pub(super) received: u64,
-    /// Dropped when the session no longer uses the connection.
+    /// Dropped when the session no longer uses the connection; nothing is sent.
     pub(super) in_use: oneshot::Sender<()>,
 }
 
@@ -38,9 +38,9 @@ pub(super) enum TicketError {
     #[error("the ticket is of another tenant's session")]
     OtherTenant,
     /// The session has a connection.
-    #[error("the session has a connection, whose client is asked whether it is still there")]
+    #[error("the session has a connection; the daemon checks whether its client still answers, so try again")]
     Connected,
-    /// The session has ended for lack of a connection.
+    /// The session has ended because its client did not reconnect in time.
     #[error("the ticket has expired: the session had no connection for more than {} s", .0.as_secs_f64())]
     Expired(Duration),
     /// The session has ended for another reason.
@@ -49,7 +49,7 @@ pub(super) enum TicketError {
 }
 
 impl TicketError {
-    /// The error for the client. With `NOT_READY`, it may try again.
+    /// The error for the client, which may try again after `NOT_READY`.
     pub(super) fn code(self) -> Code {
         match self {
             TicketError::Unknown => Code::INVALID_HANDLE,
@@ -77,7 +77,7 @@ struct State {
     ended: VecDeque<(u64, Owner, TicketError)>,
 }
 
-/// What a client must have.
+/// What a client must present.
 struct Owner {
     secret: [u8; SECRET_BYTES],
     tenant: Tenant,
@@ -90,13 +90,13 @@ struct Entry {
     steer: mpsc::Sender<Steer>,
 }
 
-/// The ticket of a session that is open. The ticket ends when this is dropped.
+/// The ticket of an open session. Dropping this invalidates it.
 pub(super) struct Held {
     tickets: Arc<Tickets>,
     pub(super) ticket: Ticket,
     /// Further connections of the client.
     pub(super) arrivals: mpsc::Receiver<Connection>,
-    /// Requests about the present connection, and their sender.
+    /// Requests to the relay of the current connection, and their sender.
     pub(super) steer: mpsc::Receiver<Steer>,
     pub(super) steering: mpsc::Sender<Steer>,
     why: TicketError,
@@ -133,8 +133,8 @@ impl Tickets {
         })
     }
 
-    /// Gives a connection to the session of a ticket. If the ticket is refused, returns it. If the
-    /// session has a connection, its client is asked whether it is still there.
+    /// Hands a connection to the session of a ticket. Returns the connection if the ticket is refused.
+    /// If the session already has a connection, sends a keepalive probe on that one.
     pub(super) fn connect(
         &self,
         ticket: &Ticket,
@@ -152,7 +152,7 @@ impl Tickets {
             return Err((connection, why));
         }
         if entry.is_connected {
-            // A question that waits already is enough.
+            // A probe that is already queued is enough.
             let _ = entry.steer.try_send(Steer::Ask);
             return Err((connection, TicketError::Connected));
         }
@@ -185,17 +185,17 @@ impl Owner {
 }
 
 impl Held {
-    /// The session has lost its connection, and can get another one.
+    /// Notes that the session has lost its connection and accepts another one.
     pub(super) fn disconnect(&mut self) {
-        // An unanswered question was about that connection.
+        // Queued requests were for that connection.
         while self.steer.try_recv().is_ok() {}
         if let Some(entry) = self.tickets.lock().sessions.get_mut(&self.ticket.number) {
             entry.is_connected = false;
         }
     }
 
-    /// Ends the ticket because its session had no connection for too long. False if a connection
-    /// has just come.
+    /// Ends the ticket because its session had no connection for too long. Returns false if a
+    /// connection has just arrived.
     pub(super) fn expire(&mut self) -> bool {
         let mut state = self.tickets.lock();
         if state.sessions.get(&self.ticket.number).is_some_and(|entry| entry.is_connected) {

@@ -1,9 +1,9 @@
-//! Code of CUDA programs that is kept between sessions, by its digest: the images that programs
-//! have sent, and what the compiler's jail has read in their PTX. A program that begins again sends
-//! no large image and waits for no jail. Nothing is shared between tenants.
+//! A cache of the code of CUDA programs, kept between sessions and keyed by digest: the images that
+//! programs have sent, and the contents that the jailed compiler has read from their PTX. A program
+//! that starts again sends no large image and waits for no jail. Nothing is shared between tenants.
 
 use super::counts::Counts;
-use crate::compiler::ModuleContents;
+use crate::compiler::{ModuleContents, ModuleKernel, ModuleVariable};
 use crate::limits::{CUDA_WARM_BYTES_MAX, CUDA_WARM_BYTES_PER_TENANT_MAX};
 use atoll_engine::Tenant;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ const VALUE_BYTES_MIN: usize = 16 << 10;
 /// A SHA-256.
 type Digest = [u8; 32];
 
-/// PTX, and what the jail has read in it.
+/// PTX, and the contents that the jailed compiler has read from it.
 #[derive(Debug)]
 pub(super) struct ReadText {
     pub(super) ptx: String,
@@ -27,12 +27,15 @@ pub(super) struct ReadText {
 
 impl ReadText {
     fn bytes(&self) -> usize {
-        let variables = &self.contents.variables;
-        self.ptx.len() + variables.iter().map(|variable| variable.content.len()).sum::<usize>()
+        let ModuleContents { kernels, variables } = &self.contents;
+        let kernel = |one: &ModuleKernel| size_of_val(one) + one.name.len() + size_of_val(one.params.as_slice());
+        let variable = |one: &ModuleVariable| size_of_val(one) + one.name.len() + one.content.len();
+        let kernels: usize = kernels.iter().map(kernel).sum();
+        self.ptx.len() + kernels + variables.iter().map(variable).sum::<usize>()
     }
 }
 
-/// What is kept of all tenants.
+/// The cached code of all tenants.
 pub(crate) struct Warm {
     counts: Arc<Counts>,
     kept: Mutex<Recent<(Tenant, Digest), Kept>>,
@@ -72,7 +75,7 @@ impl Warm {
         self.keep(tenant, digest, Kept::Image(image.clone()), image.len());
     }
 
-    /// PTX that the jail has read in the tenant's earlier sessions, by the digest of
+    /// PTX that the jailed compiler has read for the tenant's earlier sessions, by its
     /// [`text_digest`].
     pub(super) fn text(&self, tenant: &Tenant, digest: &Digest) -> Option<Arc<ReadText>> {
         let Kept::Text(text) = self.find(tenant, digest)? else { return None };
@@ -80,7 +83,7 @@ impl Warm {
         Some(text)
     }
 
-    /// Keeps PTX that the jail has read, for later sessions.
+    /// Keeps PTX that the jailed compiler has read, for later sessions.
     pub(super) fn keep_text(&self, tenant: &Tenant, digest: Digest, text: &Arc<ReadText>) {
         self.keep(tenant, digest, Kept::Text(text.clone()), text.bytes());
     }
@@ -92,8 +95,8 @@ pub(super) fn text_digest(ptx: &str) -> Digest {
     Sha256::new().chain_update(b"ptx\0").chain_update(ptx).finalize().into()
 }
 
-/// Values with sizes. The least recently used ones are dropped: first those of an owner that has
-/// more bytes than one owner may have, then those of all.
+/// An LRU cache with a limit of bytes for each owner and one for all owners. To make room, the least
+/// recently used values are dropped: those of the owner down to its limit, then those of all owners.
 struct Recent<K, V> {
     values: HashMap<K, Entry<V>>,
     bytes: usize,
@@ -121,25 +124,36 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
         Some(entry.value.clone())
     }
 
-    /// Keeps a value unless it is larger than its owner may have.
+    /// Keeps a value unless it is larger than its owner may have. A value that is there already, with
+    /// as many bytes, only becomes the most recently used one.
     fn keep<O: PartialEq>(&mut self, key: K, owner: impl Fn(&K) -> &O, value: V, bytes: usize) {
         if bytes > self.most_of_owner.min(self.most) {
             return;
         }
+        self.now += 1;
+        if let Some(entry) = self.values.get_mut(&key).filter(|entry| entry.bytes == bytes) {
+            entry.used = self.now;
+            return;
+        }
         self.remove(&key);
         self.make_room(|other| owner(other) == owner(&key), self.most_of_owner - bytes);
-        self.make_room(|_| true, self.most - bytes);
-        self.now += 1;
+        if self.bytes > self.most - bytes {
+            self.make_room(|_| true, self.most - bytes);
+        }
         self.bytes += bytes;
         self.values.insert(key, Entry { value, bytes, used: self.now });
     }
 
     /// Drops the least recently used of some values, until they have at most this many bytes.
     fn make_room(&mut self, is_one: impl Fn(&K) -> bool, most: usize) {
-        let ones = self.values.iter().filter(|(key, _)| is_one(key));
-        let mut ones: Vec<(u64, usize, K)> = ones.map(|(key, entry)| (entry.used, entry.bytes, key.clone())).collect();
+        let ones = || self.values.iter().filter(|(key, _)| is_one(key));
+        let mut bytes: usize = ones().map(|(_, entry)| entry.bytes).sum();
+        if bytes <= most {
+            return;
+        }
+        let mut ones: Vec<(u64, usize, K)> =
+            ones().map(|(key, entry)| (entry.used, entry.bytes, key.clone())).collect();
         ones.sort_unstable_by_key(|(used, ..)| *used);
-        let mut bytes: usize = ones.iter().map(|(_, bytes, _)| bytes).sum();
         for (_, dropped, key) in ones {
             if bytes <= most {
                 return;
@@ -183,6 +197,18 @@ mod tests {
         keep(&mut recent, ('c', 1), 41);
         keep(&mut recent, ('d', 1), 61);
         assert_eq!((recent.bytes, recent.values.len()), (76, 3));
+    }
+
+    #[test]
+    fn a_value_that_is_kept_again_is_the_most_recently_used_one() {
+        let mut recent = Recent::new(100, 60);
+        let keep = |recent: &mut Recent<char, char>, key, bytes| recent.keep(key, |key| key, key, bytes);
+        for key in ['a', 'b', 'a'] {
+            keep(&mut recent, key, 30);
+        }
+        assert_eq!(recent.bytes, 60);
+        keep(&mut recent, 'c', 41);
+        assert_eq!(['a', 'b', 'c'].map(|key| recent.find(&key)), [Some('a'), None, Some('c')]);
     }
 
     #[test]

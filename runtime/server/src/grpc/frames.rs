@@ -83,7 +83,7 @@ pub(super) struct Frames {
     pub(super) encoding: Encoding,
     pub(super) rule: Rule,
     pub(super) rooms: Rooms,
-    /// Learns which messages of a stream arrive. The body of another RPC reports by itself.
+    /// Tracks which messages of a stream arrive. For other RPCs, the request body reports this.
     pub(super) progress: Arc<Progress>,
     /// Turns true when the server stops: streams then end between two messages.
     pub(super) stop: watch::Receiver<bool>,

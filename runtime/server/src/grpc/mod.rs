@@ -103,8 +103,8 @@ async fn unknown_service(request: Request) -> Response {
 pub(crate) fn too_many_requests(app: &App) -> Response {
     app.recorder.note_grpc(Code::ResourceExhausted);
     let text = format!(
-        "the server has as many requests as it may have, and this connection more than {STREAMS_SHARE} of them; wait \
-        for answers before you send more"
+        "the server has reached its limit of open requests, and this connection has more than {STREAMS_SHARE} of \
+        them; wait for answers before you send more"
     );
     Status::resource_exhausted(text).into_http()
 }

@@ -37,7 +37,7 @@ type Outcome = (String, Result<ModelInferResponse, RequestError>);
 pub(super) struct Requests {
     pub(super) sender: Sender,
     pub(super) rooms: Rooms,
-    /// Learns which requests run.
+    /// Tracks which requests of the stream run.
     pub(super) progress: Arc<Progress>,
     /// Whether an error ends the stream.
     pub(super) ends_with_error: bool,

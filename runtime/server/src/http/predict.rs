@@ -80,14 +80,13 @@ fn predict_request(body: &[u8], inputs: &[TensorMetadata]) -> Result<(PredictFor
     PredictRequest::decode(body, inputs).map(|PredictRequest { form, request }| (form, request))
 }
 
-/// Decodes a body for a model with these inputs. The result has what the encoding of the answer
-/// needs, and the request.
+/// Decodes a body for a model with these inputs. Returns what the encoder needs, and the request.
 type Decode<T> = fn(&[u8], &[TensorMetadata]) -> Result<(T, InferRequest), ProtocolError>;
 
 /// Encodes an answer.
 type Encode<T> = fn(T, &InferResponse) -> Result<Vec<u8>, ProtocolError>;
 
-/// Runs a request whose types are those of the model, and encodes its answer.
+/// Runs a request that states no types, so that those of the model apply, and encodes its answer.
 pub(super) async fn run_untyped<T: Send + 'static>(
     app: &Arc<App>,
     caller: &Principal,

@@ -25,7 +25,8 @@ pub(crate) enum Reason {
     ModelControlMode,
     /// Shared memory by a tenant without `shared_memory`.
     SharedMemory,
-    /// Operation of the daemon by a principal that is not an operator.
+    /// Operation of the daemon by a principal that is not an operator, and changes to the settings of
+    /// logs and traces by a tenant other than `local`.
     Operator,
     /// Leases of a tenant without `leases`.
     Lease,

@@ -83,7 +83,7 @@ impl Tracer {
         Sampling { is_on, one_of: self.one_of.load(Ordering::Relaxed) }
     }
 
-    /// Which requests the configuration lets trace.
+    /// The sampling of the configuration.
     pub(crate) fn sampling_at_start(&self) -> Sampling {
         self.at_start
     }

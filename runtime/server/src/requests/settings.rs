@@ -21,7 +21,7 @@ const LEVELS: [LevelFilter; 6] = [
     LevelFilter::TRACE,
 ];
 
-/// The switches of levels, each with the number of the first level that it is on at.
+/// The switches of levels, each with the number of the lowest level at which it is on.
 const SWITCHES: [(&str, usize); 3] = [("log_info", 3), ("log_warning", 2), ("log_error", 1)];
 
 /// The settings of the log.
@@ -43,7 +43,7 @@ fn settings_of(level: LevelFilter) -> LogSettings {
 /// Changes the level of the log, and returns the settings.
 ///
 /// # Errors
-/// If `wanted` has an unknown setting, would change another setting than the level, contradicts
+/// If `wanted` has an unknown setting, would change a setting other than the level, or contradicts
 /// itself, or if the caller may not change the level.
 pub(crate) fn set_logging(
     app: &App,
@@ -67,8 +67,8 @@ pub(crate) fn set_logging(
 /// The level that a request asks for.
 fn level(current: LevelFilter, wanted: &Map<String, Value>) -> Result<LevelFilter, RequestError> {
     let mut number = LEVELS.iter().position(|level| *level == current).unwrap_or(0);
-    // Each switch that the request sets moves the level as far as it needs. What switches contradict
-    // is found below.
+    // Each switch that the request sets moves the level as far as it needs. Contradictions between
+    // switches are found below.
     if let Some(verbose) = wanted.get("log_verbose_level").and_then(Value::as_u64) {
         let most = verbose.min(2) as usize + 3;
         number = if verbose > 0 { most } else { number.min(3) };
@@ -120,8 +120,8 @@ const TIMESTAMPS: &str = "TIMESTAMPS";
 /// own.
 ///
 /// # Errors
-/// If `wanted` has an unknown setting, would change another setting than level and rate, or those of
-/// a model or without a collector, or if the caller may not change them.
+/// If `wanted` has an unknown setting, or would change a setting other than level and rate, a setting
+/// of a model, or any setting without a collector; or if the caller may not change them.
 pub(crate) fn set_trace(
     app: &App,
     caller: &Principal,
@@ -149,8 +149,7 @@ pub(crate) fn set_trace(
     Ok(trace(app))
 }
 
-/// The sampling that a request asks for. Values that are not possible are left out; null stands for
-/// the configuration.
+/// The sampling that a request asks for. Ignores invalid values; null stands for the configured value.
 fn sampling(current: Sampling, at_start: Sampling, wanted: &Map<String, Value>) -> Sampling {
     let is_on = wanted.get("trace_level").and_then(|level| match level {
         Value::Null => Some(at_start.is_on),
@@ -173,9 +172,9 @@ fn may_change(app: &App, caller: &Principal, what: &str) -> Result<(), RequestEr
     if caller.tenant.is_local() {
         return Ok(());
     }
-    app.recorder.refusals.charge(Reason::ModelControl, caller, Class::BestEffort);
+    app.recorder.refusals.charge(Reason::Operator, caller, Class::BestEffort);
     let text = format!("only the tenant `local` may change settings of {what}");
-    Err(RequestError::denied(Reason::ModelControl, text))
+    Err(RequestError::denied(Reason::Operator, text))
 }
 
 /// Returns `current`. An error if `wanted` would change a setting; null stands for the default.

@@ -1,5 +1,5 @@
-//! CPU time of the threads of a tenant's rings: what is billed, and the part of it that serves no
-//! request.
+//! CPU time of the threads of a tenant's rings, which is billed, and the budget for the time in which
+//! they serve no request.
 
 use crate::limits::{RING_IDLE_BURST, RING_IDLE_DIVISOR};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,8 +28,8 @@ impl Account {
         Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed))
     }
 
-    /// Takes idle time out of the tenant's budget. Returns how long the thread must pause; zero if
-    /// the budget allows the time.
+    /// Charges idle time to the tenant's budget. Returns how long the thread must pause; zero if the
+    /// budget covers the time.
     pub(super) fn take_idle(&self, spent: Duration) -> Duration {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).take(spent, Instant::now())
     }
@@ -39,7 +39,7 @@ impl Account {
 /// refilled by a [`RING_IDLE_DIVISOR`]th of the time that passes.
 #[derive(Debug)]
 struct IdleBudget {
-    /// Negative if more was taken than there was.
+    /// Negative if more was charged than was left.
     left_ns: i64,
     at: Instant,
 }
@@ -49,7 +49,7 @@ impl IdleBudget {
         IdleBudget { left_ns: signed(RING_IDLE_BURST), at: now }
     }
 
-    /// Takes time. Returns how long it takes until the budget is no longer negative.
+    /// Charges time. Returns how long it takes until the budget is no longer negative.
     fn take(&mut self, spent: Duration, now: Instant) -> Duration {
         let earned = now.saturating_duration_since(self.at) / RING_IDLE_DIVISOR;
         let filled = self.left_ns.saturating_add(signed(earned)).min(signed(RING_IDLE_BURST));

@@ -32,13 +32,13 @@ const IDLE_WAKES_MAX: u32 = 64;
 /// The pause after too many wake-ups without work.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Idle time is taken out of the tenant's budget when it has added up to this.
+/// Idle time is charged to the tenant's budget when it has added up to this.
 const IDLE_STEP: Duration = Duration::from_millis(1);
 
 /// How often CPU time is billed. Reading the clock of a thread is a system call.
 const BILL_EVERY: Duration = Duration::from_millis(10);
 
-/// How long a thread pauses before it looks whether it should end.
+/// How long a thread pauses before it checks whether it should end.
 const PAUSE_STEP: Duration = Duration::from_millis(10);
 
 /// What the thread is asked to do.
@@ -70,13 +70,13 @@ struct Finished {
     answer: Result<InferResponse, RequestError>,
 }
 
-/// What a thread has done since it last looked at the clock, and what it has to account for.
+/// The time accounting of a thread.
 struct Clock {
     /// The end of the last turn.
     at: Instant,
     /// The time until which the thread may spin because of a request.
     earned: Instant,
-    /// Idle time that has not been taken out of the budget yet.
+    /// Idle time that has not been charged to the budget yet.
     idle: Duration,
     /// When CPU time was last billed, and the CPU time of the thread then.
     billed_at: Instant,
@@ -262,9 +262,9 @@ impl Worker {
         }
     }
 
-    /// Bills the thread's CPU time to the tenant. Pauses if the tenant's rings were idle for too long
-    /// while they were awake: pings, requests that are refused at once, and bells without a request
-    /// are idle time, and so is spinning for other reasons than a request.
+    /// Bills the thread's CPU time to the tenant. Pauses if the tenant's rings have exceeded their idle
+    /// budget. Idle time is spent on pings, requests that are refused at once, bells without a request,
+    /// and spinning that no request has caused.
     fn account(&self, clock: &mut Clock) {
         if clock.is_due() {
             self.seat.account.bill(clock.take_cpu());

@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::graphs::{Answer, StageCall, Stages};
 use crate::inference::{invoke, invoke_by};
 use atoll_engine::{InvocationResult, InvokeError};
+use atoll_fleet::Inference;
 
 impl Stages for App {
     fn call(&self, call: StageCall) -> Answer<'_> {
@@ -30,7 +31,9 @@ async fn run(app: &App, call: StageCall) -> Result<InvocationResult, InvokeError
         let routed = app.instances.begin(&model.key, instance.as_deref());
         let result = match device {
             Some((device, why)) => {
-                invoke_by(&app.engine, &permit, |reply| app.engine.submit_to(device, why, request, reply)).await
+                let submit =
+                    move |engine: &dyn Inference, request, reply| engine.submit_to(device, why, request, reply);
+                invoke_by(&app.engine, &permit, request, submit).await
             }
             None => invoke(&app.engine, &permit, request).await,
         };

@@ -1,7 +1,7 @@
 //! Identity over HTTP: tokens, anonymous requests, and the rights of tenants.
 
 use crate::support::{Answer, Daemon, Options, write_bundle};
-use atoll_server::{Access, IdentityConfig, KeyFile};
+use atoll_server::{Access, IdentityConfig, KeyFile, OtlpConfig};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -110,6 +110,20 @@ fn with_keys_every_request_needs_a_token_but_health_and_metrics_on_their_port() 
     }
     let token = setup.token("vision", None);
     assert_eq!(daemon.ask_as(&token, "/v2/models/toy/infer", Some(BEST_EFFORT)).status, 200);
+}
+
+#[test]
+fn settings_of_traces_are_for_the_local_tenant() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.json");
+    let token = KeyFile::create(&keys, "operator".parse().unwrap(), None, "").unwrap().to_string();
+    let identity = IdentityConfig { keys: Some(keys), ..identity(folder.path(), TENANTS) };
+    let otlp = OtlpConfig::new("http://127.0.0.1:9", 0.0).unwrap();
+    let options = Options { identity: Some(identity), otlp: Some(otlp), ..Options::default() };
+    let daemon = Daemon::with(options, |repository| write_bundle(&repository.join("toy.kg")));
+    let change = Some(r#"{"trace_level": ["TIMESTAMPS"]}"#);
+    assert_eq!(reason(&daemon.ask_as(&token, "/v2/trace/setting", change)), (403, json!("operator")));
+    assert_eq!((denied(&daemon, "operator"), denied(&daemon, "model_control")), (1, 0));
 }
 
 #[test]

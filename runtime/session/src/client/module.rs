@@ -48,6 +48,12 @@ impl From<Code> for LoadError {
     }
 }
 
+impl From<(Code, Vec<u8>)> for LoadError {
+    fn from((code, log): (Code, Vec<u8>)) -> LoadError {
+        LoadError { code, log: String::from_utf8_lossy(&log).into_owned() }
+    }
+}
+
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const DYNAMIC_SHARED: usize = 8;
 
@@ -67,8 +73,7 @@ impl<T: Transport> Client<T> {
         if self.images.contains(&digest) {
             self.push(&Record::LoadModule { module, digest, image: &[] })?;
         } else if !self.is_kept(module, digest, image)? {
-            let asked = self.ask_with_log(&Record::LoadModule { module, digest, image });
-            asked.map_err(|(code, log)| LoadError { code, log: String::from_utf8_lossy(&log).into_owned() })?;
+            self.ask_with_log(&Record::LoadModule { module, digest, image })?;
         }
         self.images.insert(digest);
         let fresh = Module { context, digest, kernels: HashMap::new(), variables: HashMap::new() };
@@ -76,17 +81,17 @@ impl<T: Transport> Client<T> {
         Ok(module)
     }
 
-    /// Loads a large image that the server has kept. False if the image has to be sent.
-    fn is_kept(&mut self, module: u32, digest: [u8; 32], image: &[u8]) -> Result<bool, Code> {
+    /// Loads a large image that the server has kept. Returns false if the image has to be sent.
+    fn is_kept(&mut self, module: u32, digest: [u8; 32], image: &[u8]) -> Result<bool, LoadError> {
         if image.len() < IMAGE_ASK_BYTES {
             return Ok(false);
         }
         self.cause = None;
-        match self.ask(&Record::LoadModule { module, digest, image: &[] }) {
+        match self.ask_with_log(&Record::LoadModule { module, digest, image: &[] }) {
             Ok(_) => Ok(true),
-            // The error of an earlier call has a cause.
-            Err(Code::INVALID_IMAGE) if self.cause.is_none() => Ok(false),
-            Err(code) => Err(code),
+            // With a cause, the error would be that of an earlier call.
+            Err((Code::INVALID_IMAGE, _)) if self.cause.is_none() => Ok(false),
+            Err(refused) => Err(refused.into()),
         }
     }
 

@@ -82,10 +82,15 @@ impl Backend for Device {
     }
 
     fn load(&mut self, image: &[u8]) -> Result<(), LoadFailure> {
-        match image.starts_with(b"image") {
-            true => Ok(()),
-            false => Err(LoadFailure { code: Code::INVALID_IMAGE, log: "line 1: refused".to_owned() }),
-        }
+        let is_kept = || KEPT.with_borrow(|kept| kept.values().any(|one| **one == *image));
+        let (code, log) = match image {
+            _ if image.starts_with(b"image") => return Ok(()),
+            // It loads once.
+            _ if image.starts_with(b"once") && !is_kept() => return Ok(()),
+            _ if image.starts_with(b"once") => (Code::OUT_OF_MEMORY, "no room"),
+            _ => (Code::INVALID_IMAGE, "line 1: refused"),
+        };
+        Err(LoadFailure { code, log: log.to_owned() })
     }
 
     fn kept_image(&mut self, digest: &[u8; 32]) -> Option<Arc<[u8]>> {

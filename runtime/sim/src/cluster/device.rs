@@ -19,9 +19,9 @@ pub(super) struct Device {
     service: Service,
 }
 
-/// What runs the requests.
+/// How the device executes its requests.
 enum Service {
-    /// One request after the other.
+    /// Requests run one after the other.
     Plain {
         best_effort_free_at: u64,
         real_time_free_at: u64,
@@ -34,7 +34,7 @@ enum Service {
 pub(super) struct Running {
     pub(super) request: usize,
     pub(super) function: usize,
-    /// When it ends; only known on plain devices.
+    /// When it ends; `u64::MAX` on devices with a launch scheduler.
     pub(super) end_ns: u64,
     pub(super) cold: bool,
     pub(super) real_time: bool,
@@ -69,7 +69,7 @@ impl Device {
         }
     }
 
-    /// The launches of the device; `None` if it is a plain one.
+    /// The launches of the device; `None` on plain devices.
     pub(super) fn launches(&mut self) -> Option<&mut Launches> {
         match &mut self.service {
             Service::Plain { .. } => None,
@@ -122,8 +122,8 @@ impl Device {
         !is_used
     }
 
-    /// Takes a request; `None` if it has to wait on the device for memory. `plan` has its launches,
-    /// unless the device is a plain one.
+    /// Takes a request; `None` if it has to wait on the device for memory. `plan` contains its
+    /// launches, and is required on devices with a launch scheduler.
     pub(super) fn accept(
         &mut self,
         now: u64,

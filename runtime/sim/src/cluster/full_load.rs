@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 
 /// Service and reload time of every function.
 const SERVICE_NS: u64 = 1_000_000;
-/// A device has memory for one function in this many.
+/// Ratio of all functions to those that fit the memory of a device.
 const FIT: u32 = 5;
-/// Placements for each device before the load is used.
+/// Placements per device that warm up a new pool.
 const WARM_UP: u32 = 8;
 
-/// A pool under full load.
+/// Parameters of a [`FullLoad`].
 #[derive(Clone, Copy, Debug)]
 pub struct FullLoadSetup {
     /// The policy.
@@ -25,7 +25,7 @@ pub struct FullLoadSetup {
     pub devices: u16,
     /// Functions, at least 1, each of its own group. All are called equally often.
     pub functions: u32,
-    /// Seed of all draws.
+    /// Seed of the functions that requests call, and of the policy.
     pub seed: u64,
 }
 
@@ -42,7 +42,7 @@ pub enum Part {
     Arrive,
     /// The policy decides again. No device is free; it may load or unload functions.
     Replicate,
-    /// The work of the caller, which is not part of the pool.
+    /// Work outside the pool: that of the simulated clients and devices.
     Caller,
 }
 
@@ -58,7 +58,7 @@ impl Part {
     ];
 }
 
-/// See the module's description.
+/// A pool under full load: every device is busy, and as many requests wait as there are devices.
 pub struct FullLoad {
     pool: Pool,
     actions: Vec<PoolAction>,
@@ -70,13 +70,13 @@ pub struct FullLoad {
     evicted: Vec<(DeviceId, FunctionId)>,
     rng: Rng,
     now: u64,
-    /// Virtual time between two ends.
+    /// Virtual time between the ends of two requests.
     step_ns: u64,
     functions: u32,
     dispatches: u64,
 }
 
-/// Functions that fit the memory of a device, of this many.
+/// How many of `functions` functions fit the memory of a device.
 fn fit(functions: u32) -> usize {
     (functions / FIT).max(1) as usize
 }
@@ -84,8 +84,10 @@ fn fit(functions: u32) -> usize {
 impl FullLoad {
     /// A pool whose devices are all busy.
     pub fn new(setup: &FullLoadSetup) -> FullLoad {
+        let mut config = PoolConfig::new(setup.policy);
+        config.options.seed = setup.seed;
         let mut load = FullLoad {
-            pool: Pool::new(PoolConfig::new(setup.policy)),
+            pool: Pool::new(config),
             actions: Vec::new(),
             in_flight: VecDeque::new(),
             resident: vec![Vec::new(); usize::from(setup.devices)],
@@ -173,7 +175,7 @@ impl FullLoad {
         self.carry_out(lap);
     }
 
-    /// Acts as the devices do: keeps the functions that were used last.
+    /// Carries out the pool's actions. Each device keeps the functions that it used most recently.
     fn carry_out(&mut self, lap: &mut impl FnMut(Part)) {
         for action in self.actions.drain(..) {
             match action {

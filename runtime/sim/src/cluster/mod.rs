@@ -2,10 +2,10 @@
 //! the requests. A device has slots, and memory with the daemon's residency. A run has 1 to 10,000
 //! devices.
 //!
-//! There are two models of a device ([`NodeModel`]). The plain one runs requests one after the
-//! other for exactly their service times. The other one has the daemon's launch scheduler and a
-//! [`SimDevice`](crate::SimDevice), so that a request is a sequence of launches with latencies, is
-//! preempted as the scheduling policy says, and shares the device with other requests in flight.
+//! There are two models of a device ([`NodeModel`]). A plain device runs requests one after the
+//! other, each for exactly its service time. A device with a scheduler consists of the daemon's
+//! launch scheduler and a [`SimDevice`](crate::SimDevice): a request is a sequence of launches with
+//! latencies, can be preempted by the scheduling policy, and shares the device with other requests.
 //!
 //! - [`simulate_cluster`] runs a [`Cluster`] and returns a [`ClusterReport`].
 //! - [`arrivals`] generates arrivals: Poisson, bursts, MMPP, recorded times, and functions in the
@@ -72,7 +72,7 @@ impl ClusterDevice {
     }
 }
 
-/// What runs the requests on a device.
+/// How a device executes its requests.
 #[derive(Clone, Copy, Debug)]
 pub enum NodeModel {
     /// One request after the other, each for its service time. A real-time request delays the
@@ -149,7 +149,7 @@ pub struct Cluster {
     pub times_known: bool,
     /// If set, the pool also decides once per step of this length, like simulators with time steps.
     pub step: Option<Nanos>,
-    /// What runs the requests on each device.
+    /// How each device executes its requests.
     pub node: NodeModel,
 }
 

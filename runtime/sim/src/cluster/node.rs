@@ -40,17 +40,17 @@ impl Plan {
 pub(super) struct Over {
     pub(super) request: usize,
     pub(super) outcome: Outcome,
-    /// The time since its launches could be issued, without the load of its constants.
+    /// Time from when its launches could be issued until its end. Loading constants is not included.
     pub(super) service: Nanos,
 }
 
 /// The launch scheduler of a device, the device, and the requests on it.
 pub(super) struct Launches {
     node: Node,
-    /// When each request got its device queue; the time of its arrival until then.
+    /// When each request was assigned a device queue; before that, when it arrived.
     began: BTreeMap<TaskId, Nanos>,
     over: Vec<Over>,
-    /// The earliest time for which the world was asked to wake this device.
+    /// The earliest wake-up that is scheduled for this device.
     wakes_at: Option<u64>,
 }
 
@@ -136,7 +136,7 @@ impl Launches {
         std::mem::take(&mut self.over)
     }
 
-    /// When the world has to wake this device; `None` if it was asked for that before.
+    /// A wake-up that the world has to schedule; `None` if an earlier one, or none, is enough.
     pub(super) fn wake_at(&mut self, now: u64) -> Option<u64> {
         let next = self.node.next()?.0.max(now);
         if self.wakes_at.is_some_and(|at| at <= next) {

@@ -33,7 +33,7 @@ enum DeviceEvent {
     End {
         request: usize,
     },
-    /// The launches of the device go on.
+    /// The launches of the device make progress.
     Wake,
     Loaded {
         function: usize,
@@ -53,7 +53,7 @@ struct World<'a> {
     /// Index of the next one in `announced`.
     next_announced: usize,
     next_fault: usize,
-    /// The launches of functions on devices of the same speed, by the bits of that speed.
+    /// The launches of each function, by the function and the bits of the device's speed.
     plans: HashMap<(usize, u64), Plan>,
     /// Start of each request in flight.
     starts: Vec<u64>,
@@ -309,7 +309,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A plain device has run a request.
+    /// Ends a request of a plain device.
     fn end(&mut self, now: u64, request: usize, device: usize) {
         let function = &self.cluster.functions[self.cluster.arrivals[request].function];
         let service = Nanos(self.cluster.devices[device].service_ns(function));
@@ -335,7 +335,7 @@ impl<'a> World<'a> {
         self.unblock(now, device);
     }
 
-    /// Ends the requests whose launches are over, and has the device woken when its launches go on.
+    /// Ends the requests whose launches have all ended, and schedules the device's next wake-up.
     fn settle(&mut self, now: u64, device: usize) {
         let Some(launches) = self.devices[device].as_mut().and_then(Device::launches) else { return };
         let over = launches.take_over();

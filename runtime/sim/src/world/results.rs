@@ -11,7 +11,8 @@ use std::ops::Range;
 pub(super) struct Preemptions {
     /// From the arrival of calls that preempted others to their first blocks.
     pub(super) totals: Vec<u64>,
-    /// The same of calls that found only best-effort launches on the device.
+    /// From the arrival of real-time calls that found only best-effort launches on the device to their
+    /// first blocks.
     pub(super) first_blocks: Vec<u64>,
     /// From the arrival of calls to the end of the launches that they evicted.
     pub(super) drains: Vec<u64>,

@@ -118,13 +118,13 @@ impl Client {
 struct Times {
     /// Device time of a request.
     service_ns: f64,
-    /// What a request takes in addition until it is answered.
+    /// Time from the request to its answer beyond the device time.
     overhead_ns: f64,
-    /// What the first request on a device takes in addition, if it waits for constants.
+    /// Further time of the first request on a device, if it waits for constants.
     reload_ns: f64,
 }
 
-/// A policy in both worlds.
+/// Results of a policy in the fleet and in simulation.
 struct Row {
     policy: &'static str,
     real: Distribution,
@@ -180,7 +180,7 @@ fn clients(args: &Args, folder: &Path) -> Result<Vec<Client>> {
     Ok(clients)
 }
 
-/// Runs something in a new fleet that has all functions.
+/// Runs `work` in a new fleet that has all functions.
 fn with_fleet<T>(
     args: &Args,
     policy: &'static PlacementEntry,
@@ -193,7 +193,7 @@ fn with_fleet<T>(
         let options = FunctionOptions {
             key: client.key.clone(),
             class: Class::BestEffort,
-            // No request is refused.
+            // Large enough that no request is refused.
             queue_capacity: Some(REQUESTS_MAX as usize),
             lane: LaneId::DEFAULT,
             batching: None,
@@ -205,7 +205,7 @@ fn with_fleet<T>(
     done
 }
 
-/// What the fleet answers.
+/// The fleet's answer to a request.
 type Reply = Result<InvocationResult, InvokeError>;
 
 /// Calls a function on a device and waits. Returns the result and the time until then.

@@ -8,27 +8,32 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes tensors into a folder, as NAME.npy. Strings that are not all texts, for example images, are
-/// written as NAME.0, NAME.1 and so on.
+/// Writes tensors into a folder, as NAME.npy. If a string of a tensor is not text, for example an
+/// image, each string is written to a file of its own: NAME.0, NAME.1 and so on.
 pub fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for output in outputs {
-        let path = saved_as(folder, output);
-        if output.datatype != DataType::Bytes || strings(&output.bytes).flatten().all(is_text) {
-            npy::write(&path, output).or_user_error()?;
+        if is_array(output) {
+            npy::write(&saved_as(folder, output), output).or_user_error()?;
             continue;
         }
         for (index, string) in strings(&output.bytes).flatten().enumerate() {
-            let path = path.with_extension(index.to_string());
+            let path = string_saved_as(folder, output, index);
             std::fs::write(&path, string).with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
     Ok(())
 }
 
-/// Whether an `.npy` file holds a string as it is: it is UTF-8 and does not end in a zero.
-fn is_text(string: &[u8]) -> bool {
-    std::str::from_utf8(string).is_ok_and(|text| !text.ends_with('\0'))
+/// Whether [`save`] writes a tensor as an `.npy` file: numbers, or strings that are all texts.
+pub fn is_array(tensor: &Tensor) -> bool {
+    let is_text = |string: &[u8]| std::str::from_utf8(string).is_ok_and(|text| !text.ends_with('\0'));
+    tensor.datatype != DataType::Bytes || strings(&tensor.bytes).flatten().all(is_text)
+}
+
+/// The file of a string of a tensor that is not saved as an array.
+pub fn string_saved_as(folder: &Path, tensor: &Tensor, index: usize) -> PathBuf {
+    saved_as(folder, tensor).with_extension(index.to_string())
 }
 
 /// The file of a tensor in a folder.
@@ -50,6 +55,10 @@ pub fn summaries_text(summaries: &[Summary]) -> String {
             let _ = writeln!(text, "{name}: {datatype}[{shape}]");
             for string in &output.strings {
                 let _ = writeln!(text, "  {string:?}");
+            }
+            let count: i64 = output.shape.iter().product();
+            if count > output.strings.len() as i64 {
+                let _ = writeln!(text, "  and {} more", count - output.strings.len() as i64);
             }
             continue;
         }
@@ -156,6 +165,8 @@ mod tests {
         assert_eq!(found.strings, ["a\"b", "", &long[..2 * TEXT_CHARACTERS_MAX]]);
         let text = summaries_text(&[found]);
         assert!(text.starts_with("out/y: BYTES[3]\n  \"a\\\"b\"\n  \"\"\n"), "{text}");
+        let many = Tensor::new("m", DataType::Bytes, vec![3, 6], vec![0; 4 * 18]).unwrap();
+        assert!(summaries_text(&[summary(&many, 5)]).ends_with("  and 2 more\n"));
         let folder = tempfile::tempdir().unwrap();
         save(folder.path(), std::slice::from_ref(&tensor)).unwrap();
         assert_eq!(npy::read(&saved_as(folder.path(), &tensor), "out/y").unwrap().bytes, tensor.bytes);

@@ -17,6 +17,8 @@ pub(super) struct Server {
     pub(super) changes: Vec<Reported>,
     /// Kind of the resource, name and reason of each event.
     pub(super) events: Vec<(String, String, String)>,
+    /// Whether the controller may not create resources.
+    pub(super) has_quota: bool,
 }
 
 impl Server {
@@ -85,6 +87,9 @@ impl Server {
         let present = self.objects.get(&(kind, write.key.clone())).cloned();
         if let Verb::Create(body) = &write.verb {
             assert_eq!(key(body), write.key);
+            if self.has_quota {
+                return Err(refused(403, "exceeded quota"));
+            }
             return self.create(kind, body.clone()).map(Some);
         }
         let mut object = present.ok_or_else(|| refused(404, "it is gone"))?;

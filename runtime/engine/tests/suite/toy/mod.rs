@@ -5,6 +5,7 @@
 //! constants, a literal, a symbol.
 
 use atoll_engine::{Class, FunctionKey, InputTensor, InvocationRequest};
+use atoll_kgraph::strings::{StringOp, StringOperand, StringStep, Strings};
 use atoll_kgraph::*;
 use std::process::Command;
 use std::sync::Arc;
@@ -291,6 +292,23 @@ pub(crate) fn counted_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     graph.plan.restore_points = (0..graph.nodes.len() as u32).map(NodeId).collect();
     let own: Vec<u8> = Constants::default().weights().into_iter().flat_map(u32::to_le_bytes).collect();
     write(&graph, vec![(0, &own)], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
+}
+
+/// The same function on the codes of strings, and an input that the host computes from them. The
+/// steps change the codes, so its outputs have no strings.
+pub(crate) fn strings_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
+    let mut graph = graph(&Constants::default());
+    for buffer in [X, TMP, OUT] {
+        graph.buffers[buffer.0 as usize].dtype = DType::Strings;
+    }
+    let computed = BufferSpec { name: "computed".into(), dtype: DType::Bool, ..graph.buffers[X.0 as usize].clone() };
+    graph.buffers.push(computed);
+    let op = StringOp::FullMatch { pattern: "a*".into() };
+    let step = StringStep { name: "match".into(), op, operands: vec![StringOperand::Input(0)] };
+    graph.strings = Strings { table: vec![String::new()], steps: vec![step] };
+    let own: Vec<u8> = Constants::default().weights().into_iter().flat_map(u32::to_le_bytes).collect();
+    let target = TargetContents { image: target(target_name), code: code.to_vec(), ptx: None, source: None };
+    write(&graph, vec![(0, &own)], target)
 }
 
 /// The same function with state that no node uses.

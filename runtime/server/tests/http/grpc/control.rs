@@ -133,7 +133,7 @@ fn settings_are_read_and_not_changed() {
         assert!(call!(daemon, trace_setting, same).is_ok());
     }
     let level = trace("trace_level", &["TIMESTAMPS"]);
-    refused(call!(daemon, trace_setting, level), Code::InvalidArgument, &["`trace_level`", "not supported"]);
+    refused(call!(daemon, trace_setting, level), Code::InvalidArgument, &["`trace_level`", "--otlp-endpoint"]);
     let model = TraceSettingRequest { model_name: "nothing".into(), ..Default::default() };
     refused(call!(daemon, trace_setting, model), Code::NotFound, &["nothing"]);
 }

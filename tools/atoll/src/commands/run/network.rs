@@ -1,6 +1,6 @@
-//! Sessions of a daemon on another machine. This process connects with TLS and a token, and passes
-//! the bytes of programs on, so that programs know neither. If a connection breaks, it connects
-//! again and continues the session, of which the program notices nothing.
+//! Sessions of a daemon on another machine. This process connects with TLS and a token, and relays
+//! the bytes of programs, which need neither. If a connection breaks, it reconnects and resumes the
+//! session; the program only sees a delay.
 
 use crate::credentials::CredentialArgs;
 use crate::failure::OrUserError;
@@ -34,7 +34,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How long the daemon has to learn that the program has ended.
+/// How long sessions may take to tell the daemon that the program has ended.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
 /// A daemon on the network.
@@ -46,7 +46,7 @@ pub(super) struct Daemon {
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-/// The thread that passes on the sessions of a program.
+/// The thread that relays the sessions of a program.
 pub(super) struct Passing {
     close: oneshot::Sender<()>,
     thread: JoinHandle<()>,
@@ -61,11 +61,11 @@ impl Passing {
     }
 }
 
-/// Why a daemon gives no session, or does not continue one.
+/// Why a session could not be begun or resumed.
 struct Refusal {
     code: Code,
     why: String,
-    /// Whether the daemon has said so; otherwise it could not be asked.
+    /// Whether the daemon sent this refusal. Otherwise the daemon could not be reached.
     is_said: bool,
 }
 
@@ -129,7 +129,7 @@ impl Daemon {
             let _ = session.try_send(Steer::Close);
         }
         let ended = async { while sessions.join_next().await.is_some() {} };
-        // The daemon notices the end of this process, too, but keeps the sessions for a time.
+        // Without a close, the daemon would keep the sessions for some time, as after a lost connection.
         let _ = timeout(CLOSE_TIME, ended).await;
     }
 
@@ -149,7 +149,7 @@ impl Daemon {
             }
         };
         let mut channel = Channel::new();
-        // Shows the daemon that the client has the ticket.
+        // Tells the daemon that the ticket has arrived.
         channel.acknowledge();
         loop {
             let error = match carry(&mut channel, &mut stream, &mut program, &mut steer).await {
@@ -176,8 +176,8 @@ impl Daemon {
         }
     }
 
-    /// Continues a session on another connection. Tries until the daemon refuses, or has ended the
-    /// session.
+    /// Resumes a session on another connection. Retries until the daemon refuses, or no longer keeps
+    /// the session.
     async fn resume(&self, pass: &Pass, channel: &mut Channel, lost: io::Error) -> Result<Box<dyn Duplex>, String> {
         let until = Instant::now() + Duration::from_millis(pass.keep_ms.into());
         let (mut pause, mut last) = (RETRY_PAUSE, lost.to_string());

@@ -1,4 +1,4 @@
-//! A model repository on another machine: a folder of this machine follows it in the background.
+//! A model repository on another machine, mirrored into a local folder in the background.
 
 use crate::credentials::CredentialArgs;
 use crate::failure::{OrUserError, users};
@@ -7,41 +7,42 @@ use atoll_remote::{Changes, Options, Remote, RemoteError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Fetches a repository into a folder below `cache`, and looks for changes `every` so often from
-/// then on, until the process ends. Returns the folder with the files. If the repository cannot be
-/// read now, the files of an earlier start are used.
+/// Fetches a repository into a folder below `cache`, and returns the folder. A thread then fetches
+/// changes at the interval `every` until the process ends. If the repository cannot be read now, the
+/// files of an earlier start are used.
 pub(super) fn follow(url: &str, cache: &Path, bytes_max: u64, every: Duration) -> Result<PathBuf> {
     // Where they are missing, an address that needs them says so.
     let tls = CredentialArgs::default().tls().ok();
     let options = Options { tls, bytes_max, ..Options::default() };
     let options = options.with_environment(url, |name| std::env::var(name).ok());
     let mut remote = Remote::open(url, &cache.join("repositories"), options).or_user_error()?;
-    let first = remote.sync();
-    if let Err(error) = first {
+    let mut problem = None;
+    if let Err(error) = remote.sync() {
         if !remote.has_files() {
             return Err(users(error));
         }
         tracing::warn!(%error, "the model repository cannot be read; the files of an earlier start are used");
+        problem = Some(error.to_string());
     }
     let folder = remote.folder().to_owned();
-    let follow = move || {
-        let mut problem = None;
-        loop {
-            std::thread::sleep(every);
-            tell(&remote.sync(), &mut problem);
-        }
+    let follow = move || loop {
+        std::thread::sleep(every);
+        tell(&remote.sync(), &mut problem);
     };
     std::thread::Builder::new().name("repository".into()).spawn(follow).context("a thread cannot be started")?;
     Ok(folder)
 }
 
-/// Logs what has changed, and each new problem once.
+/// Logs what has changed, each new problem once, and its end.
 fn tell(result: &Result<Changes, RemoteError>, problem: &mut Option<String>) {
     match result {
-        Ok(Changes { fetched: 0, removed: 0, .. }) if problem.is_none() => {}
         Ok(Changes { fetched, removed, bytes }) => {
-            *problem = None;
-            tracing::info!(fetched, removed, bytes, "files of the model repository were fetched or removed");
+            if problem.take().is_some() {
+                tracing::info!("the model repository can be read again");
+            }
+            if (*fetched, *removed) != (0, 0) {
+                tracing::info!(fetched, removed, bytes, "files of the model repository were fetched or removed");
+            }
         }
         Err(error) => {
             let text = Some(error.to_string());

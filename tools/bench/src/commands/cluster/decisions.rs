@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// Decisions per second on one core that a pool of 1,000 devices should reach.
 const TARGET_PER_S: f64 = 1e6;
-/// Readings of the clock from which its own cost is taken.
+/// Clock readings that are timed together to measure the cost of one.
 const CLOCK_READINGS: u32 = 100_000;
 
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,8 @@ pub(super) struct DecisionArgs {
         require_equals = true,
         value_delimiter = ',',
         default_missing_value = "1000",
-        value_parser = clap::value_parser!(u16).range(1..=10_000)
+        value_parser = clap::value_parser!(u16).range(1..=10_000),
+        conflicts_with_all = ["thesis", "scheduler"]
     )]
     decisions: Option<Vec<u16>>,
 

@@ -50,7 +50,7 @@ pub(crate) struct Args {
 
     /// Replay the recorded mixes on four devices, each with memory for a fifth of all constants
     #[cfg(feature = "compiler")]
-    #[arg(long, conflicts_with = "thesis")]
+    #[arg(long, conflicts_with_all = ["thesis", "scheduler", "decisions"])]
     mixes: bool,
 
     /// Policies [default: all]

@@ -12,7 +12,7 @@ use clap::builder::PossibleValue;
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// Launches that a device queue holds, as in the daemon.
+/// Launches that a device queue holds: the daemon's default, except on NVIDIA GPUs.
 const QUEUE_CAPACITY: u32 = 4;
 /// Rounds of blocks in a launch, unless --blocks is given.
 const ROUNDS: u32 = 4;
@@ -22,7 +22,7 @@ const ROUNDS: u32 = 4;
 pub(super) struct SchedulerArgs {
     /// Simulate each run a second time with the daemon's launch scheduler on every device, under
     /// this policy, and print how the results and the time of the simulation change
-    #[arg(long, value_name = "POLICY", value_parser = policy_names())]
+    #[arg(long, value_name = "POLICY", value_parser = policy_names(), conflicts_with = "thesis")]
     scheduler: Option<String>,
 
     /// Simulated device of --scheduler

@@ -34,7 +34,7 @@ struct Row {
     added_instructions: f64,
 }
 
-/// A kernel's registers, and what follows from them.
+/// A kernel's registers, and the occupancy and instructions that result.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Resources {
     vgprs: u32,

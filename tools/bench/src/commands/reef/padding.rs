@@ -10,7 +10,7 @@ use atoll_sim::{Load, Model, Report, Workload};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Schemes of concurrent execution, the yardstick first.
+/// Schemes of concurrent execution, the baseline first.
 const SCHEMES: [&str; 4] = ["rt-only", "sequential", "streams", "reef"];
 
 /// Decisions that are timed together.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// REEF's policies, the yardstick first.
+/// REEF's policies, the baseline first.
 const POLICIES: [&str; 4] = ["rt-only", "sequential", "streams", "reef"];
 
 /// Preemption by eviction and by waiting.

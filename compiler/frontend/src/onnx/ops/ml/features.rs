@@ -180,10 +180,14 @@ pub(in super::super) fn one_hot_encoder(lowering: &mut Lowering, call: &Call<'_>
 /// which the protocols cannot express. The columns have the order of the labels.
 pub(in super::super) fn zip_map(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
-    let labels = Labels::of(lowering, call, "classlabels_int64s", "classlabels_strings")?;
+    // The labels are not part of the result, so they get no codes: the graph may have no strings.
+    let labels = match call.strings("classlabels_strings")?.filter(|texts| !texts.is_empty()) {
+        Some(texts) => texts.len(),
+        None => call.ints("classlabels_int64s")?.map_or(0, |labels| labels.len()),
+    };
     let columns = lowering.shape(x).last().and_then(Expr::as_const);
-    if lowering.rank(x) > 2 || columns != Some(labels.values.len() as i64) {
-        return invalid(format!("it has {} labels for {columns:?} scores in a row", labels.values.len()));
+    if lowering.rank(x) > 2 || columns != Some(labels as i64) {
+        return invalid(format!("it has {labels} labels for {columns:?} scores in a row"));
     }
     Ok(vec![x])
 }

@@ -136,8 +136,8 @@ def check_packing(cluster):
         infer(cluster, one)
         owner = one["metadata"]["ownerReferences"][0]
         check(owner["uid"] == found["metadata"]["uid"] and owner["controller"] is True, owner)
-    reasons = [one["reason"] for one in cluster.api.all("events") if one["involvedObject"]["kind"] == "AtollFunction"]
-    check("NoRoom" in reasons, reasons)
+    of_functions = lambda: [one for one in cluster.api.all("events") if one["involvedObject"]["kind"] == "AtollFunction"]
+    until("an event tells it", lambda: "NoRoom" in [one["reason"] for one in of_functions()])
     cluster.scale("f", 4)
     check(cluster.counts() == [2, 2], cluster.leases())
     check(cluster.function("f")["status"]["selector"] == "atoll.dev/function=f", cluster.function("f"))

@@ -58,7 +58,7 @@ def write(out, name, nodes, inputs, outputs, constants=(), symbols=None, ml_opse
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid(ML, ml_opset), helper.make_opsetid(CONTRIB, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     found = ort.InferenceSession(model.SerializeToString()).run(None, inputs)
-    found = [np.array([list(row.values()) for row in result], np.float32) if isinstance(result, list) else result for result in found]
+    found = [np.array([[row[label] for label in COLORS] for row in result], np.float32) if isinstance(result, list) else result for result in found]
     folder = out / name / "test_data_set_0"
     folder.mkdir(parents=True)
     onnx.save(model, out / name / "model.onnx")

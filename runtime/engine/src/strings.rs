@@ -38,7 +38,7 @@ pub(crate) fn encode(
         let Some(function) = find(&stage.function) else { return Ok(None) };
         let interned = function.vocabulary.as_ref().map(|vocabulary| Interned::new(Arc::clone(vocabulary)));
         let encoded = interned.map(|interned| {
-            has_all_inputs(stage, &function)?;
+            check_inputs(stage, &function).map_err(|error| error.to_string())?;
             encode_stage(stage, interned).map_err(|error| error.to_string())
         });
         let interned = encoded.transpose().map_err(|error| {
@@ -56,12 +56,24 @@ pub(crate) fn encode(
     Ok(outputs.iter().any(Option::is_some).then_some(StringOutputs { outputs }))
 }
 
-/// Refuses a call that does not give exactly the inputs of clients: the others are computed, and
-/// must not come from the client.
-fn has_all_inputs(stage: &StageRequest, function: &Function) -> Result<(), String> {
-    let takes: Vec<String> = function.graph().client_inputs().map(|(_, input)| input.name.clone()).collect();
-    let given = stage.inputs.len();
-    if given == takes.len() { Ok(()) } else { Err(InputError::Count { given, takes }.to_string()) }
+/// Refuses a call that does not give exactly the inputs of clients, since the others are computed
+/// and must not come from the client, and a call with numbers instead of strings.
+fn check_inputs(stage: &StageRequest, function: &Function) -> Result<(), InputError> {
+    let inputs: Vec<_> = function.graph().client_inputs().map(|(_, input)| input).collect();
+    if stage.inputs.len() != inputs.len() {
+        let takes = inputs.iter().map(|input| input.name.clone()).collect();
+        return Err(InputError::Count { given: stage.inputs.len(), takes });
+    }
+    for (spec, input) in inputs.iter().zip(&stage.inputs) {
+        if let StageInput::Tensor(InputTensor { dtype: Some(dtype), shape, .. }) = input
+            && spec.dtype == DType::Strings
+            && *dtype != DType::Strings
+        {
+            let (name, found) = (spec.name.clone(), format!("{dtype} {shape:?}"));
+            return Err(InputError::Form { name, found, takes: DType::Strings.to_string(), why: String::new() });
+        }
+    }
+    Ok(())
 }
 
 fn encode_stage(stage: &mut StageRequest, mut interned: Interned) -> Result<Interned, StringError> {

@@ -163,7 +163,8 @@ mod tests {
 <EncodingType>url</EncodingType>
 <IsTruncated>true</IsTruncated><NextContinuationToken>a&amp;b=</NextContinuationToken>
 <Contents><Key>m/</Key><Size>0</Size><ETag>"0"</ETag></Contents>
-<Contents><Key>m/a+b/%C3%A9%2B.onnx</Key><LastModified>x</LastModified><ETag>&quot;1f&#34;</ETag><Size>12</Size></Contents>
+<Contents><Key>m/a+b/%C3%A9%2B.onnx</Key><LastModified>x</LastModified>
+<ETag>&quot;1f&#34;</ETag><Size>12</Size></Contents>
 </ListBucketResult>"#;
 
     #[test]

@@ -127,10 +127,6 @@ impl Shared {
         Ok(())
     }
 
-    fn cuts(&self) -> u64 {
-        self.cuts.load(SeqCst)
-    }
-
     fn random(&self) -> Option<u64> {
         let mut state = self.random.as_ref()?.lock().unwrap();
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

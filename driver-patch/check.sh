@@ -45,6 +45,7 @@ tools() {
     command -v flex >/dev/null || missing+=(flex)
     command -v bison >/dev/null || missing+=(bison)
     command -v m4 >/dev/null || missing+=(m4 libsigsegv2)
+    [ -e /usr/include/gelf.h ] || missing+=(libelf-dev libelf1)
     command -v make >/dev/null && command -v bc >/dev/null && command -v patch >/dev/null || return 1
     [ ${#missing[@]} != 0 ] || return 0
     local root=$cache/tools
@@ -56,7 +57,8 @@ tools() {
         touch "$root/.done"
     fi
     export PATH="$root/usr/bin:$PATH" BISON_PKGDATADIR="$root/usr/share/bison"
-    export LD_LIBRARY_PATH="$root/usr/lib/$(uname -m)-linux-gnu"
+    local libraries=$root/usr/lib/$(uname -m)-linux-gnu
+    export LD_LIBRARY_PATH="$libraries" LIBRARY_PATH="$libraries" C_INCLUDE_PATH="$root/usr/include"
     [ -x "$root/usr/bin/m4" ] && export M4="$root/usr/bin/m4"
     return 0
 }

@@ -4,8 +4,9 @@
 # 1. The checks of the ioctls' arguments, compiled for user space.
 # 2. For each version: apply.sh on the source of Debian's package linux-source-VERSION, without fuzz; then the objects
 #    that the patch touches are compiled with W=1. A warning in one of their files is a failure.
+# 3. The ioctls in a virtual machine, in a module without the driver (tests/vm).
 #
-# Sources and build outputs stay in $ATOLL_CACHE/driver-patch (3 GB for each version). Nothing is installed. What cannot
+# Sources and build outputs stay in $ATOLL_CACHE/driver-patch (2 GB). Nothing is installed. What cannot
 # be had is skipped with a line that begins with SKIPPED. All of it runs at idle priority, one process at a time.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
@@ -166,5 +167,13 @@ for version in "${versions[@]}"; do
         if prepare "$version"; then check_objects "$version"; else fail "$version: cannot prepare the kernel's build"; fi
     fi
 done
+status=0
+if [ $# = 0 ]; then "$here/tests/vm/run.sh" "$cache/vm" || status=$?; else status=none; fi
+case $status in
+0) pass "the ioctls in a virtual machine" ;;
+77) skip "the ioctls were not called in a virtual machine" ;;
+none) ;;
+*) fail "the ioctls in a virtual machine" ;;
+esac
 say "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]

@@ -156,6 +156,8 @@ int main(void)
 {
 	int module, fd;
 
+	/* The firmware's last line has no end. */
+	puts("");
 	mkdir("/dev", 0755);
 	mkdir("/sys", 0755);
 	mount("dev", "/dev", "devtmpfs", 0, NULL);

@@ -8,7 +8,7 @@ export ATOLL_MODELS_DIR := $(ATOLL_CACHE)/models
 # Every recipe runs with the tools that the setup found.
 SETUP := . tools/setup.sh
 
-.PHONY: help setup demo build test test-full mutants bench docs deb wheel gpu-check clean
+.PHONY: help setup demo build test test-full mutants bench docs deb wheel gpu-check driver-patch-check clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,9 @@ deb: ## Build a Debian package in target/release
 
 gpu-check: ## Pack what checks and measures Atoll on a machine with an NVIDIA GPU and its driver
 	@$(SETUP) && tools/gpu-check/pack.sh
+
+driver-patch-check: ## Apply the driver patch for AMD GPUs to Debian's kernels and compile what it touches
+	@driver-patch/check.sh $(ARGS)
 
 clean: ## Remove build outputs (the cache of tools and models stays)
 	cargo clean

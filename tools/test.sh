@@ -26,6 +26,12 @@ rm -f "$INSTA_SNAPSHOT_REFERENCES_FILE"
 cargo build --quiet --workspace --lib --bins --tests --examples $ATOLL_FEATURES
 cargo test --workspace --no-fail-fast --quiet $ATOLL_FEATURES -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
 
+step "driver patch"
+# With `make test-full` the patch is applied to Debian's kernels, and the driver's files are compiled.
+quick=--quick
+[ "${ATOLL_TEST_FULL:-0}" != 1 ] || quick=
+driver-patch/check.sh $quick 2>&1 | tee -a "$ATOLL_CACHE/test.log"
+
 step "snapshots that belong to no test"
 if ! comm -23 <(git ls-files --full-name '*.snap' | sort) <(sed "s|^$PWD/||" "$INSTA_SNAPSHOT_REFERENCES_FILE" | sort -u) | { ! grep .; }; then
     echo "remove them, or add the test that reads them" >&2

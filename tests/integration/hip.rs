@@ -102,6 +102,9 @@ fn doctor_describes_an_amd_gpu_or_says_what_is_missing() -> Result<()> {
         ensure!(found.contains(part), "no {part} in {found}");
     }
     ensure!(found.contains("the runtime cannot kill waves"), "{found}");
+    if !Path::new("/dev/kfd").exists() {
+        ensure!(found.contains("(patch absent: there is no `/dev/kfd`)"), "{found}");
+    }
     let patched = with("reef")?;
     ensure!(patched.contains("running waves can be killed"), "{patched}");
     let none = with("devices=0,rocm=5.2")?;

@@ -175,7 +175,7 @@ fn a_message_may_have_exactly_the_largest_size() {
     let around = serde_json::to_vec(&of(0)).unwrap().len();
     let most = limits::MESSAGE_BYTES_MAX - around;
     assert!(Outgoing::new(&of(most), Attachments::default()).is_ok());
-    let error = Outgoing::new(&of(most + 1), Attachments::default()).err().expect("one byte too long").to_string();
+    let error = Outgoing::new(&of(most + 1), Attachments::default()).expect_err("one byte too long").to_string();
     assert_eq!(error, "a frame has 4194305 bytes of message; the limit is 4194304");
 }
 

@@ -4,9 +4,10 @@ use crate::driver::Driver;
 use crate::error::{HipError, status};
 use crate::functions::{Functions, Status};
 use crate::gpu::Gpu;
+use crate::kfd::{Kfd, KfdError};
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 thread_local! {
     /// The number of the context whose device is current on this thread; 0 if there is none.
@@ -20,12 +21,15 @@ pub struct Context {
     gpu: Gpu,
     /// A unique number: two libraries may both have a device 0.
     number: u64,
+    /// The kernel driver's side of the device, opened when the library cannot kill waves.
+    kfd: OnceLock<Result<Kfd, KfdError>>,
 }
 
 impl Context {
     pub(crate) fn new(gpu: Gpu) -> Result<Arc<Context>, HipError> {
         static TAKEN: AtomicU64 = AtomicU64::new(0);
-        let context = Context { gpu, number: TAKEN.fetch_add(1, Ordering::Relaxed) + 1 };
+        let number = TAKEN.fetch_add(1, Ordering::Relaxed) + 1;
+        let context = Context { gpu, number, kfd: OnceLock::new() };
         context.enter()?;
         Ok(Arc::new(context))
     }
@@ -57,16 +61,35 @@ impl Context {
         Ok((free as u64, total as u64))
     }
 
-    /// Kills all running waves of this process, on REEF's runtime. Memory, streams and modules
-    /// stay; each kernel that ran ends without a part of its blocks, and queued kernels start as
-    /// usual.
+    /// Kills all running waves of this process, by REEF's runtime or by Atoll's patch of the kernel
+    /// driver, which does so on this device only. Memory, streams and modules stay; each kernel
+    /// that ran ends without a part of its blocks, and queued kernels start as usual.
     ///
     /// # Errors
-    /// `hipErrorNotSupported` on other libraries, or what the library answers.
+    /// `hipErrorNotSupported` if neither is there, or the error of the library or the kernel
+    /// driver.
     pub fn reset_waves(&self) -> Result<(), HipError> {
         // SAFETY: takes no arguments; memory that kernels write is only accessed by atomics or
         // after they have ended.
-        self.call("hipResetWavefronts", |f| f.reset_waves.map_or(status::NOT_SUPPORTED, |reset| unsafe { reset() }))
+        let reset = |f: &Functions| f.reset_waves.map_or(status::NOT_SUPPORTED, |reset| unsafe { reset() });
+        match self.call("hipResetWavefronts", reset) {
+            Err(error) if error.code == status::NOT_SUPPORTED => self.reset_by_kernel().map_err(of_kernel),
+            answer => answer,
+        }
+    }
+
+    /// Whether the kernel driver kills the waves, since the library cannot. Known after the first
+    /// call of [`Context::reset_waves`].
+    pub fn resets_by_kernel(&self) -> bool {
+        matches!(self.kfd.get(), Some(Ok(_)))
+    }
+
+    fn reset_by_kernel(&self) -> Result<(), KfdError> {
+        let open = || match self.gpu.pci_bus_id() {
+            Ok(address) => Kfd::open(&address),
+            Err(error) => Err(KfdError::NoGpu(error.to_string())),
+        };
+        self.kfd.get_or_init(open).as_ref().map_err(Clone::clone)?.reset_waves()
     }
 
     pub(crate) fn driver(&self) -> &Driver {
@@ -95,4 +118,13 @@ impl Context {
         CURRENT.set(self.number);
         Ok(())
     }
+}
+
+/// An error of the kernel driver as one of the library.
+fn of_kernel(error: KfdError) -> HipError {
+    let code = match error {
+        KfdError::Absent(_) => status::NOT_SUPPORTED,
+        _ => status::UNKNOWN,
+    };
+    HipError { call: "ATOLL_KFD_IOC_RESET_WAVES", code, name: error.to_string() }
 }

@@ -162,7 +162,7 @@ impl<'o> KnownSizes<'o> {
     /// Whether the strings of a request determine a symbol: it is a dimension of an input that the
     /// host computes from strings, and of none of the model's.
     fn is_of_strings(&self, graph: &TensorGraph, symbol: SymbolId) -> bool {
-        let is_dimension = |id: &ValueId| graph.value(*id).shape.iter().any(|dim| *dim == Expr::Symbol(symbol));
+        let is_dimension = |id: &ValueId| graph.value(*id).shape.contains(&Expr::Symbol(symbol));
         let computed = graph.inputs.iter().rev().take(graph.strings.computed_inputs());
         let is_of_model = self.names.contains(&graph.symbols[symbol.0 as usize].name);
         !is_of_model && computed.into_iter().any(is_dimension)

@@ -96,7 +96,7 @@ pub fn import_model(
         match import.run(name, &mut known_sizes)? {
             Outcome::Done(graph) => {
                 graph.verify()?;
-                return Ok(graph);
+                return Ok(*graph);
             }
             Outcome::Restart { place, fact } => known_sizes.add(&import.lowering.graph, &place, fact)?,
         }
@@ -119,7 +119,7 @@ fn opset_of(model: &ModelProto) -> Option<i64> {
 }
 
 enum Outcome {
-    Done(TensorGraph),
+    Done(Box<TensorGraph>),
     /// A node needs a fact about sizes; the import restarts with it.
     Restart {
         place: String,
@@ -153,7 +153,7 @@ impl Import<'_> {
         }
         states::find(&mut graph, known_sizes.options())?;
         crate::transform::eliminate_dead(&mut graph);
-        Ok(Outcome::Done(graph))
+        Ok(Outcome::Done(Box::new(graph)))
     }
 
     fn bind_inputs(&mut self, known_sizes: &mut KnownSizes<'_>) -> Result<(), ImportError> {

@@ -2,8 +2,8 @@
 
 use crate::common::{Model, int};
 use atoll_frontend::onnx::proto::{
-    AttributeProto, AttributeType, DataType, Dimension, ElementTypeProto, TensorShapeProto, TensorTypeProto, TypeProto,
-    ValueInfoProto,
+    AttributeProto, AttributeType, DataType, Dimension, ElementTypeProto, OperatorSetIdProto, TensorShapeProto,
+    TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use atoll_frontend::onnx::{ImportOptions, import_bytes};
 use atoll_frontend::tensor_graph::{TensorGraph, ValueId};
@@ -105,7 +105,9 @@ fn labels_that_are_not_part_of_a_result_are_no_strings_of_the_graph() {
         ..AttributeProto::default()
     };
     model.node("ZipMap", "y", &["x"], vec![labels]);
-    model.graph().node[0].domain = "ai.onnx.ml".into();
+    let domain = "ai.onnx.ml";
+    model.graph().node[0].domain = domain.into();
+    model.proto.opset_import.push(OperatorSetIdProto { domain: domain.into(), version: 4 });
     model.output("y");
     assert!(import(&model, None).unwrap().strings.is_empty());
     model.graph().node[0].attribute[0].strings.pop();

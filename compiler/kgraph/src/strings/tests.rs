@@ -44,8 +44,11 @@ fn codes(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|code| u32::from_le_bytes(*code)).collect()
 }
 
+/// Shape and bytes.
+type Form = (Vec<i64>, Vec<u8>);
+
 /// The results of one step on these strings: the shape of each, and its strings if it has strings.
-fn computed(op: StringOp, shape: &[i64], texts: &[&str]) -> Result<Vec<(Vec<i64>, Vec<u8>)>, StringError> {
+fn computed(op: StringOp, shape: &[i64], texts: &[&str]) -> Result<Vec<Form>, StringError> {
     let mut interned = interned(&graph(vec![step(op, &[StringOperand::Input(0)])]));
     let given = interned.encode(0, &bytes(texts))?;
     let results = interned.compute(&[Some((shape, &given))])?;
@@ -165,7 +168,8 @@ fn inconsistent_strings_are_refused() {
         change(&mut graph);
         check(&graph).unwrap_err().1
     };
-    let cases: [(fn(&mut KernelGraph), &str); 7] = [
+    type Change = fn(&mut KernelGraph);
+    let cases: [(Change, &str); 7] = [
         (|graph| graph.strings.table.clear(), "the first string of the table is the empty one"),
         (|graph| graph.strings.table.push("red".into()), "twice"),
         (|graph| graph.strings.steps[0].operands[0] = StringOperand::Input(1), "comes later"),

@@ -49,8 +49,9 @@ impl Daemons {
             let sender = self.start(&node);
             self.nodes.insert(node.clone(), sender);
         }
-        let sent = self.nodes.get(&node).map(|sender| sender.send(call));
-        if let Some(Err(SendError(call))) = sent {
+        if let Some(sender) = self.nodes.get(&node)
+            && let Err(SendError(call)) = sender.send(call)
+        {
             self.nodes.remove(&node);
             (self.report)((self.clock)(), call, Err(failed("no thread can be started")));
         }

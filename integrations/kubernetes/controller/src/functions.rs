@@ -210,7 +210,7 @@ impl Controller {
             let (namespace, name) = resource.metadata.key();
             let is_used = |key: &Key| self.instances.contains_key(key) || self.made.contains_key(key);
             let mut keys = (0usize..).map(|number| (namespace.clone(), format!("{name}-{number}")));
-            let Some(key) = keys.find(|key| !is_used(key)) else { return None };
+            let key = keys.find(|key| !is_used(key))?;
             let body = status::new_instance(resource, &key.1, &node);
             if !self.write(now, (Kind::Instance, &key), Verb::Create(body), actions) {
                 return None;
@@ -233,15 +233,15 @@ impl Controller {
             let known = self.known.get(node);
             let has_failed = known.is_some_and(|known| known.has_failed) || self.daemon(node).is_none();
             let is_unasked = known.is_none_or(|known| known.report.is_none()) && !has_failed;
-            let is_made = self.made.values().any(|made| made.node == *node);
+            let made = || self.made.values().filter(|made| made.node == *node);
             let refused = self.left_out.contains_key(&(function.to_owned(), node.clone()));
             Candidate {
                 node,
                 report: known.and_then(|known| known.report.as_ref()),
-                of_function: live().filter(is_of).count(),
-                instances: live().count(),
+                of_function: live().filter(is_of).count() + made().filter(|made| made.function == function).count(),
+                instances: live().count() + made().count(),
                 is_left_out: refused,
-                is_pending: waits || is_made || is_unasked,
+                is_pending: waits || made().count() > 0 || is_unasked,
             }
         };
         nodes.map(candidate).collect()

@@ -29,8 +29,9 @@ pub struct HipConfig {
     pub queues: u32,
     /// Number of launches that a device queue holds.
     pub queue_capacity: u32,
-    /// Whether running waves may be killed with `hipResetWavefronts`, if the library has it. That
-    /// kills all waves of the process, so no other device may run in it.
+    /// Whether running waves may be killed, with `hipResetWavefronts` if the library has it, else by
+    /// Atoll's patch of the kernel driver. The first kills all waves of the process, so no other
+    /// device may run in it.
     pub resets_waves: bool,
     /// How long a launch may run before its executor is replaced. A running kernel can only be
     /// ended by ending its process, so a device in this process has no limit.

@@ -16,9 +16,10 @@
 //! With other releases all later calls return an error. So kernels that may fault belong in an
 //! executor process.
 //!
-//! **Interruption.** With REEF's runtime and kernel driver, `hipResetWavefronts` kills the waves of
-//! the process ([`HipConfig::resets_waves`]). The device tries the call when it starts: if it
-//! works, the preemption level is `Interrupt`, otherwise `Deactivate`.
+//! **Interruption.** REEF's runtime and kernel driver, or Atoll's patch of the kernel driver
+//! (`driver-patch`), kill the waves of the process ([`HipConfig::resets_waves`]). The device tries
+//! the call when it starts: if it works, the preemption level is `Interrupt`, otherwise
+//! `Deactivate`.
 //!
 //! Start reading at [`HipDevice`] and [`start`].
 
@@ -27,6 +28,7 @@ mod driver;
 mod shared;
 mod start;
 
+pub use atoll_hip::kernel_patch;
 pub use config::HipConfig;
 pub use driver::{Failure, Hip, Kernel};
 pub use shared::KIND;

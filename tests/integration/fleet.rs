@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use atoll_client::{Call, Client, ClientError, Deploy, ExecutorEntry, RefusalKind, Tensor};
 use atoll_device::cpus;
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
-use atoll_tests::{http, root, stand_in};
+use atoll_tests::{http, measured, root, stand_in};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -411,7 +411,7 @@ fn policies_are_compared_in_simulation_and_on_two_devices() -> Result<()> {
             ensure!(split == requests, "{row}");
         }
         ensure!(row["mean_error"].is_f64() && row["p99_error"].is_f64(), "{row}");
-        println!("{}: mean off by {}, p99 by {}", row["policy"], row["mean_error"], row["p99_error"]);
+        measured(&format!("{}: mean off by {}, p99 by {}", row["policy"], row["mean_error"], row["p99_error"]));
     }
     for order in ["real_order", "simulated_order"] {
         ensure!(json[order].as_array().map(Vec::len) == Some(3), "{json}");

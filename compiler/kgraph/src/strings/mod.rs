@@ -1,7 +1,7 @@
 //! Strings: kernels compute with their codes, and the host translates between strings and codes at
 //! the borders of an invocation.
 //!
-//! A tensor of [`DType::Strings`] has a code per element. The code of a string that the model names
+//! A tensor of [`crate::DType::Strings`] has a code per element. The code of a string that the model names
 //! is its index in [`Strings::table`]. Other strings of an invocation's inputs get the next codes,
 //! in the order in which they occur. So two elements have the same code exactly if their strings
 //! are equal: kernels move codes and compare them for equality. The order of codes has no meaning.

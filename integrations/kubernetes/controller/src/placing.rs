@@ -36,9 +36,7 @@ pub(crate) fn place<'a>(candidates: &[Candidate<'a>], share: &Share, spread: Spr
         Spread::Pack => {
             let most = |one: &Candidate<'_>| (Reverse(one.of_function), Reverse(one.instances));
             let chosen = all.min_by_key(|one| (most(one), one.node))?;
-            let may_be_better = |one: &Candidate<'_>| {
-                one.is_pending && one.report.is_some() && !one.is_left_out && most(one) < most(chosen)
-            };
+            let may_be_better = |one: &Candidate<'_>| one.is_pending && !one.is_left_out && most(one) < most(chosen);
             if candidates.iter().any(may_be_better) {
                 return None;
             }
@@ -168,8 +166,6 @@ mod tests {
         let fuller = Candidate { is_pending: true, ..candidate("d", &room, 2) };
         let all = [candidate("a", &room, 1), fuller];
         assert_eq!((place(&all, &share, Spread::Nodes), place(&all, &share, Spread::Pack)), (Some("a"), None));
-        let silent = Candidate { report: None, ..fuller };
-        assert_eq!(place(&[all[0], silent], &share, Spread::Pack), Some("a"));
         assert_eq!(why_not(&[all[0], pending], &share).0, Reason::Asking);
     }
 }

@@ -140,7 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     let folder = tempfile::tempdir()?;
     let clients = clients(args, folder.path())?;
     let first = policies.first().context("there is a policy")?;
-    let (times, traits) = with_fleet(args, *first, &clients, |fleet| Ok((alone(fleet, &clients)?, fleet.traits())))?;
+    let (times, traits) = with_fleet(args, first, &clients, |fleet| Ok((alone(fleet, &clients)?, fleet.traits())))?;
     let arrivals = arrivals(args, &times).or_user_error()?;
     let mut rows = Vec::new();
     for policy in policies {

@@ -19,7 +19,7 @@ say() { printf 'driver-patch: %s\n' "$*"; }
 pass() { say "ok: $*"; passed=$((passed + 1)); }
 fail() { say "FAILED: $*" >&2; failed=$((failed + 1)); }
 skip() { echo "SKIPPED driver-patch: $*"; skipped=$((skipped + 1)); }
-if [ -z "${ATOLL_CHECK_IDLE:-}" ] && command -v chrt >/dev/null; then
+if [ -z "${ATOLL_CHECK_IDLE:-}" ] && chrt -i 0 true 2>/dev/null; then
     export ATOLL_CHECK_IDLE=1
     exec chrt -i 0 nice -n 19 "$0" "$@"
 fi

@@ -105,7 +105,7 @@ def main():
         print("a wrong digest is told, and what is served stays")
         shutil.copy(bundle, web.folder / "wrong.kg")
         web.publish(wrong=["wrong.kg"])
-        until("it is told", lambda: "wrong.kg: the digest is" in daemon.log(), daemon.process)
+        until("it is told", lambda: "wrong.kg: expected digest" in daemon.log(), daemon.process)
         check(not daemon.has("wrong"), "a model with a wrong digest is served")
         daemon.infer("affine")
 

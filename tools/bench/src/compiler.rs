@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[cfg(feature = "compiler")]
+pub(crate) use with::options;
 pub use with::{ProgressBars, padding_service, service};
 
 /// The compiler for a daemon with these devices; `None` without the feature.
@@ -68,7 +69,8 @@ mod with {
         Some(Arc::new(Service { options: CompileOptions { common_symbols, ..options(devices) } }))
     }
 
-    fn options(devices: &[DeviceName]) -> CompileOptions {
+    /// The default options for code of these devices.
+    pub(crate) fn options(devices: &[DeviceName]) -> CompileOptions {
         let mut targets = Vec::new();
         for device in devices {
             let target = match device {

@@ -8,7 +8,6 @@ use crate::isolation::{GpuArgs, Groups, Isolation};
 use crate::output::{counted, parse_bytes, parse_seconds};
 use anyhow::Context;
 #[cfg(feature = "native")]
-use atoll_core::placement::PlacementEntry;
 use atoll_core::placement::{PLACEMENT_DEFAULT, PLACEMENTS, PoolConfig, placement_by_name};
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};
@@ -289,7 +288,7 @@ impl FleetArgs {
 pub(crate) fn start_pool(
     devices: &[DeviceSpec],
     compute_units: Option<NonZeroU32>,
-    policy: &'static PlacementEntry,
+    pool: PoolConfig,
 ) -> anyhow::Result<Fleet> {
     #[derive(clap::Parser)]
     struct Defaults {
@@ -298,7 +297,7 @@ pub(crate) fn start_pool(
     }
     let flags = DeviceFlags { compute_units, ..Defaults::try_parse_from(["atoll"])?.flags };
     let devices = flags.devices(devices, Isolation::None, &None)?;
-    Ok(Fleet::start(devices, &flags.config(MemoryQuotas::default()), Placing::Pool(PoolConfig::new(policy)))?)
+    Ok(Fleet::start(devices, &flags.config(MemoryQuotas::default()), Placing::Pool(pool))?)
 }
 
 impl DeviceFlags {

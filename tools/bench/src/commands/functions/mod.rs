@@ -95,7 +95,8 @@ struct Series<'a> {
 pub(crate) fn run(args: &Args) -> Result<Findings> {
     let folder = tempfile::tempdir()?;
     let scale = Scale { size: args.size, width: args.width, image: args.image };
-    let measure = |function| measure(args, function, Variants::new(function, scale, folder.path())?);
+    let devices = [args.engine.device_name()];
+    let measure = |function| measure(args, function, Variants::new(function, scale, folder.path(), &devices)?);
     let series: Vec<Series<'_>> = args.functions.iter().map(|function| measure(function)).collect::<Result<_>>()?;
     if let Some(path) = &args.plot {
         std::fs::write(path, picture(&series))

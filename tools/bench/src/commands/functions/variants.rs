@@ -1,10 +1,12 @@
 //! Functions of one kind with different constants, one per client.
 
+use crate::compiler;
+use crate::device_name::DeviceName;
 use crate::failure::user_error;
 use anyhow::{Context, Result};
 use atoll_models::functions::{Function, function_by_name};
 use atoll_models::{ARCHITECTURES, BuildOptions, build_onnx};
-use atoll_pipeline::{CompileOptions, Silent, Target, compile, pack};
+use atoll_pipeline::{CompileOptions, Silent, compile, pack};
 use std::path::{Path, PathBuf};
 
 /// The kind of functions.
@@ -32,11 +34,14 @@ pub(crate) struct Variants<'a> {
     kind: Kind,
     scale: Scale,
     folder: &'a Path,
+    /// For the devices.
+    options: CompileOptions,
     made: Vec<PathBuf>,
 }
 
 impl<'a> Variants<'a> {
-    pub(crate) fn new(name: &'a str, scale: Scale, folder: &'a Path) -> Result<Variants<'a>> {
+    /// Bundles are made in `folder`, with code for the devices.
+    pub(crate) fn new(name: &'a str, scale: Scale, folder: &'a Path, devices: &[DeviceName]) -> Result<Variants<'a>> {
         let kind = match function_by_name(name) {
             Some(function) => Kind::Function(function),
             None if ARCHITECTURES.iter().any(|architecture| architecture.name == name) => Kind::Model(name.into()),
@@ -44,7 +49,7 @@ impl<'a> Variants<'a> {
                 return Err(user_error(format!("unknown function or model {name}; `atoll-models --list` lists them")));
             }
         };
-        Ok(Variants { name, kind, scale, folder, made: vec![] })
+        Ok(Variants { name, kind, scale, folder, options: compiler::options(devices), made: vec![] })
     }
 
     /// The first `count` bundles.
@@ -61,11 +66,10 @@ impl<'a> Variants<'a> {
         let folder = self.folder.join(format!("{}-{seed}", self.name));
         std::fs::create_dir_all(&folder)?;
         let bundle = folder.with_extension("kg");
-        let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
         match &self.kind {
             Kind::Function(function) => {
                 let manifest = function.write(&folder, self.scale.size, seed)?;
-                pack(&manifest, &bundle, &options, &Silent)?;
+                pack(&manifest, &bundle, &self.options, &Silent)?;
             }
             Kind::Model(name) => {
                 let model = folder.join("model.onnx");
@@ -76,7 +80,7 @@ impl<'a> Variants<'a> {
                     ..BuildOptions::default()
                 };
                 std::fs::write(&model, build_onnx(name, &build).map_err(|error| anyhow::anyhow!("{error}"))?)?;
-                compile(&model, &bundle, &options, &Silent)?;
+                compile(&model, &bundle, &self.options, &Silent)?;
             }
         }
         // The bundle contains everything that is needed.

@@ -1,15 +1,17 @@
 //! `atoll bench placement`: placement policies in simulation beside the same policies in a fleet.
 
+mod report;
+
 use super::cluster::policies;
 use super::functions::variants::{Scale, Variants};
+use crate::device_name::DeviceName;
 use crate::devices::DeviceSpec;
 use crate::engine::start_pool;
 use crate::failure::OrUserError;
 use crate::invoker;
-use crate::output::{Align, Table, parse_seconds};
+use crate::output::parse_seconds;
 use crate::random::Random;
 use crate::report::Findings;
-use crate::samples::Distribution;
 use crate::tensors::InputSpecs;
 use anyhow::{Context, Result, anyhow, ensure};
 use atoll_core::placement::{DeviceKind, GroupId, PlacementEntry, PoolConfig, Suits, Why};
@@ -22,11 +24,9 @@ use atoll_fleet::{DeviceTraits, Fleet, FleetHandle, Inference, SLOTS};
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_server::tensor_metadata;
 use atoll_sim::cluster::arrivals::{Process, generate};
-use atoll_sim::cluster::{
-    Arrival, Cluster, ClusterDevice, ClusterFunction, ClusterReport, NodeModel, simulate_cluster,
-};
-use serde_json::{Value, json};
-use std::fmt::Write;
+use atoll_sim::cluster::thesis::NO_STEAL;
+use atoll_sim::cluster::{Arrival, Cluster, ClusterDevice, ClusterFunction, NodeModel, simulate_cluster};
+use report::{Row, as_json, text};
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -36,7 +36,8 @@ const EXAMPLES: &str = "\
 Examples:
   atoll bench placement
   atoll bench placement --policy cost,balance,srtf --clients 6 --load 0.7 --seconds 20 --json
-  atoll bench placement --device host:0@0-1 --device host:1@2-3 --sizes 64,256,512";
+  atoll bench placement --device host:0@0-1 --device host:1@2-3 --sizes 64,256,512
+  atoll bench placement --device cuda:0 --device cuda:1 --policy balance,exclusive --no-steal";
 
 /// The function of the clients.
 const FUNCTION: &str = "gemm_chain";
@@ -48,8 +49,6 @@ const TAIL: Duration = Duration::from_secs(60);
 const LEAD: Duration = Duration::from_millis(20);
 /// Requests of a run, so that it fits into memory.
 const REQUESTS_MAX: f64 = 1e6;
-/// An error up to this counts as small.
-const SMALL_ERROR: f64 = 0.2;
 
 /// Compare placement policies in simulation with the same policies in a real fleet
 ///
@@ -91,6 +90,23 @@ pub(crate) struct Args {
     /// Seed of arrivals, inputs and random policies
     #[arg(long, default_value_t = 1)]
     seed: u64,
+
+    /// `exclusive` never moves a device from one client to another
+    #[arg(long)]
+    no_steal: bool,
+}
+
+impl Args {
+    /// The pool of a policy, the same in the fleet and in simulation.
+    fn pool(&self, policy: &'static PlacementEntry) -> PoolConfig {
+        let mut pool = PoolConfig::new(policy);
+        pool.waiting_max = usize::MAX;
+        pool.options.seed = self.seed;
+        if self.no_steal {
+            pool.options.steal = NO_STEAL;
+        }
+        pool
+    }
 }
 
 /// A client with its function.
@@ -124,28 +140,19 @@ struct Times {
     reload_ns: f64,
 }
 
-/// Results of a policy in the fleet and in simulation.
-struct Row {
-    policy: &'static str,
-    real: Distribution,
-    /// Requests of each device.
-    real_split: Vec<usize>,
-    simulated: Distribution,
-    simulated_split: Vec<usize>,
-}
-
 pub(crate) fn run(args: &Args) -> Result<Findings> {
     let policies = policies(&args.policy).or_user_error()?;
     check(args).or_user_error()?;
     let folder = tempfile::tempdir()?;
     let clients = clients(args, folder.path())?;
-    let first = policies.first().context("there is a policy")?;
+    let first = args.pool(policies.first().context("there is a policy")?);
     let (times, traits) = with_fleet(args, first, &clients, |fleet| Ok((alone(fleet, &clients)?, fleet.traits())))?;
     let arrivals = arrivals(args, &times).or_user_error()?;
     let mut rows = Vec::new();
     for policy in policies {
-        let real = with_fleet(args, policy, &clients, |fleet| drive(fleet, &clients, &arrivals))?;
-        let simulated = simulate_cluster(&cluster(policy, args.seed, &times, &traits, &arrivals));
+        let pool = args.pool(policy);
+        let real = with_fleet(args, pool, &clients, |fleet| drive(fleet, &clients, &arrivals))?;
+        let simulated = simulate_cluster(&cluster(pool, &times, &traits, &arrivals));
         rows.push(Row::of(policy.name, traits.len(), &real, &simulated, &times));
     }
     Findings::new(&as_json(args, &times, &rows), text(&clients, &times, &rows)?)
@@ -158,13 +165,17 @@ fn check(args: &Args) -> Result<()> {
     Ok(())
 }
 
+fn scale(size: u32) -> Scale {
+    Scale { size, width: 1.0, image: 64 }
+}
+
 /// Bundles and inputs of the clients.
 fn clients(args: &Args, folder: &Path) -> Result<Vec<Client>> {
     let mut clients = Vec::new();
+    let devices: Vec<DeviceName> = args.devices.iter().map(DeviceSpec::kind).collect();
     let folders: Vec<_> = args.sizes.iter().map(|size| folder.join(size.to_string())).collect();
     let variants = args.sizes.iter().zip(&folders);
-    let variants =
-        variants.map(|(&size, folder)| Variants::new(FUNCTION, Scale { size, width: 1.0, image: 64 }, folder));
+    let variants = variants.map(|(&size, folder)| Variants::new(FUNCTION, scale(size), folder, &devices));
     let mut variants = variants.collect::<Result<Vec<_>>>()?;
     for client in 0..args.clients as usize {
         let (of_size, index) = (client % args.sizes.len(), client / args.sizes.len());
@@ -183,11 +194,11 @@ fn clients(args: &Args, folder: &Path) -> Result<Vec<Client>> {
 /// Runs `work` in a new fleet that has all functions.
 fn with_fleet<T>(
     args: &Args,
-    policy: &'static PlacementEntry,
+    pool: PoolConfig,
     clients: &[Client],
     work: impl FnOnce(&FleetHandle) -> Result<T>,
 ) -> Result<T> {
-    let fleet: Fleet = start_pool(&args.devices, args.compute_units, policy)?;
+    let fleet: Fleet = start_pool(&args.devices, args.compute_units, pool)?;
     let handle = fleet.handle();
     let load = |client: &Client| {
         let options = FunctionOptions {
@@ -261,13 +272,7 @@ fn arrivals(args: &Args, times: &[Times]) -> Result<Vec<Arrival>> {
 }
 
 /// The simulated cluster of the same devices and functions.
-fn cluster(
-    policy: &'static PlacementEntry,
-    seed: u64,
-    times: &[Times],
-    traits: &[DeviceTraits],
-    arrivals: &[Arrival],
-) -> Cluster {
+fn cluster(pool: PoolConfig, times: &[Times], traits: &[DeviceTraits], arrivals: &[Arrival]) -> Cluster {
     let kind = |device: &DeviceTraits| traits.iter().position(|other| other.kind == device.kind).unwrap_or(0);
     let device = |device: &DeviceTraits| ClusterDevice {
         kind: DeviceKind(kind(device) as u16),
@@ -284,9 +289,6 @@ fn cluster(
         constant_bytes: 1,
         suits: Suits::All,
     };
-    let mut pool = PoolConfig::new(policy);
-    pool.waiting_max = usize::MAX;
-    pool.options.seed = seed;
     Cluster {
         pool,
         residency: residency_policy_by_name(RESIDENCY_POLICY_DEFAULT).expect("the default is in the table"),
@@ -304,8 +306,15 @@ fn cluster(
 /// An answered request of the fleet: the time from its arrival, and its device.
 type Answered = (Duration, DeviceId);
 
+/// A run of a new fleet.
+struct Driven {
+    answers: Vec<Answered>,
+    /// Loads of constants onto devices.
+    loads: u64,
+}
+
 /// Sends the requests in an open loop and waits for all answers.
-fn drive(fleet: &FleetHandle, clients: &[Client], arrivals: &[Arrival]) -> Result<Vec<Answered>> {
+fn drive(fleet: &FleetHandle, clients: &[Client], arrivals: &[Arrival]) -> Result<Driven> {
     let (answer, answers) = mpsc::channel();
     let begin = Instant::now() + LEAD;
     for arrival in arrivals {
@@ -318,183 +327,12 @@ fn drive(fleet: &FleetHandle, clients: &[Client], arrivals: &[Arrival]) -> Resul
         let reply = move |result: Reply| drop(answer.send((due.elapsed(), result.map(|result| result.device))));
         fleet.submit(request.into(), Box::new(reply));
     }
-    let mut all = Vec::with_capacity(arrivals.len());
+    let mut answered = Vec::with_capacity(arrivals.len());
     for _ in arrivals {
         let (took, device) =
             answers.recv_timeout(TAIL).map_err(|_| anyhow!("no answer within {} s", TAIL.as_secs()))?;
-        all.push((took, device.map_err(|error| anyhow!("a request failed: {error}"))?));
+        answered.push((took, device.map_err(|error| anyhow!("a request failed: {error}"))?));
     }
-    Ok(all)
-}
-
-/// The requests of each device.
-fn split(devices: usize, of: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut split = vec![0; devices];
-    of.for_each(|device| split[device] += 1);
-    split
-}
-
-impl Row {
-    fn of(policy: &'static str, devices: usize, real: &[Answered], simulated: &ClusterReport, times: &[Times]) -> Row {
-        let took: Vec<Duration> = real.iter().map(|(took, _)| *took).collect();
-        // A plain simulated device answers at the end of the device time.
-        let completion = |scheduled: &atoll_sim::cluster::Scheduled| {
-            let overhead = times[scheduled.arrival.function].overhead_ns as u64;
-            Duration::from_nanos(scheduled.end_ns - scheduled.arrival.at_ns + overhead)
-        };
-        let completions: Vec<Duration> = simulated.schedule.iter().map(completion).collect();
-        Row {
-            policy,
-            real: Distribution::of(&took),
-            real_split: split(devices, real.iter().map(|(_, device)| usize::from(device.0))),
-            simulated: Distribution::of(&completions),
-            simulated_split: split(devices, simulated.schedule.iter().map(|scheduled| scheduled.device)),
-        }
-    }
-
-    /// Relative errors of the simulation: of the mean, and of the 99th percentile.
-    fn errors(&self) -> [f64; 2] {
-        let error = |simulated: f64, real: f64| simulated / real.max(f64::MIN_POSITIVE) - 1.0;
-        [error(self.simulated.mean_ms, self.real.mean_ms), error(self.simulated.p99_ms, self.real.p99_ms)]
-    }
-}
-
-/// The policies by ascending mean.
-fn order(rows: &[Row], mean: impl Fn(&Row) -> f64) -> Vec<&'static str> {
-    let mut order: Vec<&Row> = rows.iter().collect();
-    order.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
-    order.into_iter().map(|row| row.policy).collect()
-}
-
-fn small_errors(rows: &[Row]) -> usize {
-    rows.iter().filter(|row| row.errors()[0].abs() <= SMALL_ERROR).count()
-}
-
-fn as_json(args: &Args, times: &[Times], rows: &[Row]) -> Value {
-    let function = |times: &Times| {
-        json!({
-            "service_ms": times.service_ns / 1e6,
-            "overhead_ms": times.overhead_ns / 1e6,
-            "reload_ms": times.reload_ns / 1e6,
-        })
-    };
-    let row = |row: &Row| {
-        let [mean, p99] = row.errors();
-        json!({
-            "policy": row.policy,
-            "real": row.real,
-            "real_split": row.real_split,
-            "simulated": row.simulated,
-            "simulated_split": row.simulated_split,
-            "mean_error": mean,
-            "p99_error": p99,
-        })
-    };
-    json!({
-        "devices": args.devices.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "load": args.load,
-        "seconds": args.seconds,
-        "seed": args.seed,
-        "functions": times.iter().map(function).collect::<Vec<_>>(),
-        "policies": rows.iter().map(row).collect::<Vec<_>>(),
-        "real_order": order(rows, |row| row.real.mean_ms),
-        "simulated_order": order(rows, |row| row.simulated.mean_ms),
-        "small_errors": small_errors(rows),
-    })
-}
-
-fn text(clients: &[Client], times: &[Times], rows: &[Row]) -> Result<String> {
-    let mut alone = Table::new([
-        ("function", Align::Left),
-        ("device ms", Align::Right),
-        ("overhead ms", Align::Right),
-        ("reload ms", Align::Right),
-    ]);
-    for (client, times) in clients.iter().zip(times) {
-        let ms = |ns: f64| format!("{:.3}", ns / 1e6);
-        alone.row([client.key.to_string(), ms(times.service_ns), ms(times.overhead_ns), ms(times.reload_ns)]);
-    }
-    let mut table = Table::new([
-        ("policy", Align::Left),
-        ("requests", Align::Right),
-        ("mean ms", Align::Right),
-        ("simulated", Align::Right),
-        ("error", Align::Right),
-        ("p99 ms", Align::Right),
-        ("simulated", Align::Right),
-        ("error", Align::Right),
-        ("by device", Align::Left),
-        ("simulated", Align::Left),
-    ]);
-    let percent = |error: f64| format!("{:+.1} %", error * 100.0);
-    let counts = |split: &[usize]| split.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
-    for row in rows {
-        let [mean, p99] = row.errors().map(percent);
-        table.row([
-            row.policy.into(),
-            row.real.count.to_string(),
-            format!("{:.3}", row.real.mean_ms),
-            format!("{:.3}", row.simulated.mean_ms),
-            mean,
-            format!("{:.3}", row.real.p99_ms),
-            format!("{:.3}", row.simulated.p99_ms),
-            p99,
-            counts(&row.real_split),
-            counts(&row.simulated_split),
-        ]);
-    }
-    let mut text = format!("Alone on the devices, on average:\n\n{alone}\nFrom arrival to answer:\n\n{table}\n");
-    writeln!(text, "by mean, real:      {}", order(rows, |row| row.real.mean_ms).join(", "))?;
-    writeln!(text, "by mean, simulated: {}", order(rows, |row| row.simulated.mean_ms).join(", "))?;
-    let within = SMALL_ERROR * 100.0;
-    writeln!(text, "{} of {} means are within {within:.0} %", small_errors(rows), rows.len())?;
-    Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use atoll_core::placement::PLACEMENTS;
-
-    const MS: u64 = 1_000_000;
-
-    fn traits(kinds: &[&str]) -> Vec<DeviceTraits> {
-        let of = |kind: &&str| DeviceTraits { kind: (*kind).into(), is_cpu: true, memory_bytes: 1 << 30 };
-        kinds.iter().map(of).collect()
-    }
-
-    #[test]
-    fn the_simulation_has_the_fleets_devices_and_the_measured_times() {
-        let times = [2e6, 8e6].map(|service_ns| Times { service_ns, overhead_ns: 5e4, reload_ns: 3e6 });
-        let arrivals = [(0, 0), (1, 1), (40, 0)].map(|(at, function)| Arrival { at_ns: at * MS, function });
-        for policy in PLACEMENTS {
-            let cluster = cluster(policy, 1, &times, &traits(&["host 1", "host 1", "host 2"]), &arrivals);
-            let kinds: Vec<u16> = cluster.devices.iter().map(|device| device.kind.0).collect();
-            assert_eq!(kinds, [0, 0, 2]);
-            let report = simulate_cluster(&cluster);
-            let row = Row::of(policy.name, 3, &[(Duration::from_millis(6), DeviceId(1))], &report, &times);
-            assert_eq!((row.simulated.count, row.real.count), (3, 1), "{}", policy.name);
-            assert_eq!(row.simulated_split.iter().sum::<usize>(), 3);
-            assert_eq!(row.real_split, [0, 1, 0]);
-            // The first request of a function waits for its constants; each has the overhead.
-            assert!((row.simulated.max_ms - 11.05).abs() < 0.01, "{}: {:?}", policy.name, row.simulated);
-        }
-    }
-
-    #[test]
-    fn errors_and_orders_are_those_of_the_simulation() {
-        let row = |policy, real: u64, simulated: u64| Row {
-            policy,
-            real: Distribution::of(&[Duration::from_millis(real)]),
-            real_split: vec![1],
-            simulated: Distribution::of(&[Duration::from_millis(simulated)]),
-            simulated_split: vec![1],
-        };
-        let rows = [row("a", 10, 11), row("b", 5, 10), row("c", 20, 9)];
-        let errors: Vec<f64> = rows.iter().map(|row| (row.errors()[0] * 100.0).round()).collect();
-        assert_eq!(errors, [10.0, 100.0, -55.0]);
-        assert_eq!(order(&rows, |row| row.real.mean_ms), ["b", "a", "c"]);
-        assert_eq!(order(&rows, |row| row.simulated.mean_ms), ["c", "b", "a"]);
-        assert_eq!(small_errors(&rows), 1);
-    }
+    let loads = fleet.statistics().iter().map(|engine| engine.constants.loads).sum();
+    Ok(Driven { answers: answered, loads })
 }

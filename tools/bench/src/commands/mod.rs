@@ -9,6 +9,8 @@ mod branches;
 mod cluster;
 #[cfg(feature = "native")]
 mod coldstart;
+#[cfg(feature = "compiler")]
+mod daemon;
 mod disb;
 #[cfg(feature = "compiler")]
 mod dkp;
@@ -17,6 +19,8 @@ mod engine;
 mod fast;
 #[cfg(feature = "native")]
 mod functions;
+#[cfg(feature = "compiler")]
+mod graphs;
 #[cfg(feature = "native")]
 mod kernel;
 #[cfg(feature = "compiler")]
@@ -83,6 +87,7 @@ Examples:
   atoll bench reef --profiles reef-mi50 --figure 12
   atoll bench cluster --thesis
   atoll bench placement --policy cost,balance
+  atoll bench graphs --device host:0@0 --device host:1@1
   atoll bench fast --figure 11";
 
 /// Run benchmarks
@@ -96,7 +101,7 @@ Examples:
 /// on one device (functions), scheduling on real and simulated devices (disb), placement on
 /// simulated clusters (cluster) and beside a real fleet (placement), instances that follow changing
 /// loads (scaling), the figures of FaST-GShare and REEF (fast, reef). Serving: batches of requests
-/// (batching).
+/// (batching), graphs of functions (graphs).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {
@@ -126,6 +131,8 @@ enum Bench {
     Fast(fast::Args),
     #[cfg(feature = "native")]
     Functions(functions::Args),
+    #[cfg(feature = "compiler")]
+    Graphs(graphs::Args),
     /// Serve one function exclusively; started by `bench functions`
     #[cfg(feature = "native")]
     #[command(hide = true)]
@@ -179,6 +186,8 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::Fast(args) => fast::run(args),
         #[cfg(feature = "native")]
         Bench::Functions(args) => functions::run(args),
+        #[cfg(feature = "compiler")]
+        Bench::Graphs(args) => graphs::run(args),
         #[cfg(feature = "native")]
         Bench::Worker(args) => return functions::work(args),
         #[cfg(feature = "native")]

@@ -1,30 +1,27 @@
 //! A daemon of this process whose model is scaled, under a load.
 
 use super::{Args, Row, end_ns, host};
+use crate::commands::daemon::Daemon;
 use crate::commands::model_file;
 use crate::compiler::compile_for;
-use crate::credentials::CredentialArgs;
-use crate::invoker::{Invoker, Remote, Terms};
+use crate::invoker::{Invoker, Terms};
 use crate::random::Random;
 use crate::tensors::InputSpecs;
 use anyhow::{Context, Result, anyhow, ensure};
 use atoll_core::scaling::Profile;
 use atoll_core::tokens::WINDOW_NS_DEFAULT;
-use atoll_engine::{EngineStatistics, MemoryQuotas, ShareClient};
-use atoll_fleet::{Fleet, FleetHandle, Inference};
+use atoll_engine::{EngineStatistics, ShareClient};
+use atoll_fleet::{FleetHandle, Inference};
 use atoll_kgraph::ModelOptions;
-use atoll_server::{ServeError, Server, ServerConfig};
+use atoll_server::ServerConfig;
 use atoll_sim::scaling::{
     Controller, FunctionScaling, Sample, Scaled, ScaledFunction, ScalingReport, Shape, simulate_scaling,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 /// The name of the model.
 const NAME: &str = "model";
@@ -35,80 +32,35 @@ const CLIENTS: usize = 64;
 /// How often the shares of instances are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Tries to reach the daemon until the model is loaded.
-const TRIES_MAX: usize = 500;
-
 /// Time of an instance in percent, as the daemon has it by default.
 const QUOTA_PERCENT: u32 = 20;
 
-/// A running daemon.
-struct Served {
-    url: String,
-    fleet: Fleet,
-    runtime: Runtime,
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<Result<(), ServeError>>,
-}
-
-impl Served {
-    fn start(args: &Args, folder: &Path) -> Result<Served> {
-        let repository = folder.join("repository");
-        std::fs::create_dir(&repository)?;
-        let bundle = repository.join(NAME).with_extension("kg");
-        let names = args.fleet.device_names();
-        let device = *names.first().context("there is a device")?;
-        if args.model.ends_with(".kg") {
-            std::fs::copy(&args.model, &bundle).with_context(|| format!("cannot read {}", args.model))?;
-        } else {
-            compile_for(device, &model_file(&args.model, folder, false)?, &ModelOptions::default(), &bundle)?;
-        }
-        let headroom = args.headroom_percent.map(|percent| format!("headroom_percent = {percent}\n"));
-        let headroom = headroom.unwrap_or_default();
-        let settings = format!(
-            "[scaling]\nlatency_ms = {}\nmax_instances = {}\n{headroom}interval_ms = {}\ncool_down_ms = \
-             {}\nidle_ms = {}\n",
-            args.latency_ms, args.max_instances, args.interval_ms, args.cool_down_ms, args.idle_ms
-        );
-        std::fs::write(repository.join(NAME).with_extension("toml"), settings)?;
-        let fleet = args.fleet.start(MemoryQuotas::default(), None)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let config = ServerConfig {
-            http_port: 0,
-            grpc_port: None,
-            metrics_port: 0,
-            ..ServerConfig::new(repository, folder.join("cache"))
-        };
-        let server = runtime.block_on(Server::bind(config, Arc::new(fleet.handle()), None))?;
-        let url = format!("http://{}", server.http_address()?);
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = runtime.spawn(server.run(async { drop(stopped.await) }));
-        Ok(Served { url, fleet, runtime, stop, serving })
+/// Starts a daemon with the model.
+fn start(args: &Args, folder: &Path) -> Result<Daemon> {
+    let repository = folder.join("repository");
+    std::fs::create_dir(&repository)?;
+    let bundle = repository.join(NAME).with_extension("kg");
+    let names = args.fleet.device_names();
+    let device = *names.first().context("there is a device")?;
+    if args.model.ends_with(".kg") {
+        std::fs::copy(&args.model, &bundle).with_context(|| format!("cannot read {}", args.model))?;
+    } else {
+        compile_for(device, &model_file(&args.model, folder, false)?, &ModelOptions::default(), &bundle)?;
     }
-
-    /// Connects as soon as the daemon has loaded the model.
-    fn connect(&self) -> Result<Invoker> {
-        let mut tries = 0;
-        loop {
-            match Remote::connect(&self.url, NAME, &CredentialArgs::default()) {
-                Err(error) if tries == TRIES_MAX => return Err(error),
-                Err(_) => std::thread::sleep(Duration::from_millis(20)),
-                Ok(remote) => return Ok(Invoker::Remote(remote)),
-            }
-            tries += 1;
-        }
-    }
-
-    fn stop(self) -> Result<()> {
-        drop(self.stop);
-        self.runtime.block_on(self.serving)??;
-        self.fleet.shutdown();
-        Ok(())
-    }
+    let headroom = args.headroom_percent.map(|percent| format!("headroom_percent = {percent}\n"));
+    let headroom = headroom.unwrap_or_default();
+    let settings = format!(
+        "[scaling]\nlatency_ms = {}\nmax_instances = {}\n{headroom}interval_ms = {}\ncool_down_ms = \
+         {}\nidle_ms = {}\n",
+        args.latency_ms, args.max_instances, args.interval_ms, args.cool_down_ms, args.idle_ms
+    );
+    std::fs::write(repository.join(NAME).with_extension("toml"), settings)?;
+    Daemon::start(&args.fleet, ServerConfig::new(repository, folder.join("cache")))
 }
 
 pub(super) fn run(args: &Args, shape: Shape, seed: u64) -> Result<Row> {
     let folder = tempfile::tempdir()?;
-    let daemon = Served::start(args, folder.path())?;
+    let daemon = start(args, folder.path())?;
     let measured = measure(args, &daemon, shape, seed);
     let devices = args.fleet.device_names().len() as u32;
     daemon.stop()?;
@@ -140,10 +92,10 @@ fn oracle(args: &Args, devices: u32, service_ns: u64, arrivals: Vec<u64>) -> f64
     simulate_scaling(&setup).promised_device_s
 }
 
-fn measure(args: &Args, daemon: &Served, shape: Shape, seed: u64) -> Result<Measured> {
+fn measure(args: &Args, daemon: &Daemon, shape: Shape, seed: u64) -> Result<Measured> {
     let arrivals = shape.arrivals(args.low, args.high, end_ns(args), 0.0, seed);
     ensure!(!arrivals.is_empty(), "no request arrives in {} s; use a higher --low or --high", args.seconds);
-    let clients = (0..CLIENTS).map(|_| daemon.connect()).collect::<Result<Vec<Invoker>>>()?;
+    let clients = (0..CLIENTS).map(|_| daemon.connect(NAME)).collect::<Result<Vec<Invoker>>>()?;
     let inputs = InputSpecs::default().tensors(clients[0].inputs(), &mut Random::new(seed))?;
     let latencies: Mutex<Vec<(usize, Option<Duration>)>> = Mutex::new(Vec::with_capacity(arrivals.len()));
     let (next, over) = (AtomicUsize::new(0), AtomicBool::new(false));

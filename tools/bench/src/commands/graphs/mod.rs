@@ -1,0 +1,239 @@
+//! `atoll bench graphs`: a graph of functions beside the same calls by a client, and its deadlines
+//! under load.
+
+mod admission;
+mod vision;
+
+use super::daemon::Daemon;
+use crate::engine::FleetArgs;
+use crate::failure::OrUserError;
+use crate::invoker::{Invoker, Terms};
+use crate::output::parse_seconds;
+use crate::random::Random;
+use crate::report::Findings;
+use crate::samples::Distribution;
+use admission::{Admitted, open_loop};
+use anyhow::{Context, Result, anyhow, ensure};
+use atoll_protocol::Tensor;
+use atoll_server::{ControlConfig, ServerConfig, limits};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use vision::{GRAPH, Vision};
+
+const EXAMPLES: &str = "\
+Examples:
+  atoll bench graphs
+  atoll bench graphs --device host:0@0 --device host:1@1 --clients 4 --seconds 20 --json
+  atoll bench graphs --width 1 --image 224 --load 0.6 --deadline 8";
+
+/// Alternations between the client and the graph.
+const TURNS: u32 = 4;
+/// Calls alone, from which the latency without load is taken.
+const CALLS_ALONE: usize = 50;
+/// Different images, so that about half of them need the second model.
+const IMAGES: usize = 16;
+
+/// Measure a graph of functions: throughput beside a client that calls its models itself, and
+/// deadlines under load
+///
+/// The graph is an ensemble of two image models with a cascade: the second model runs only if the
+/// first one is not confident, which is so for about half of the images. First, clients call the
+/// models over HTTP and compute the rest themselves, in turns with clients that call the graph over
+/// HTTP. Then the graph gets Poisson arrivals with a deadline, at a part of that throughput, over
+/// the control socket.
+#[derive(Debug, clap::Args)]
+#[command(about, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Clients that send requests without pauses
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    clients: u32,
+
+    /// Time of each measurement
+    #[arg(long, default_value_t = 10.0, value_parser = parse_seconds)]
+    seconds: f64,
+
+    /// Rate of the requests with a deadline, as a part of the graph's throughput
+    #[arg(long, default_value_t = 0.8)]
+    load: f64,
+
+    /// Deadline of a request, as a multiple of the graph's mean latency without load
+    #[arg(long, default_value_t = 4.0)]
+    deadline: f64,
+
+    /// Factor for the channels of the models
+    #[arg(long, default_value_t = 0.25)]
+    width: f64,
+
+    /// Height and width of the images
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(32..=512))]
+    image: u32,
+
+    /// Seed of images and arrivals
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+/// Results.
+struct Measured {
+    client_per_s: f64,
+    graph_per_s: f64,
+    /// Part of the requests for which the second model runs.
+    cascade: f64,
+    alone: Distribution,
+    deadline: Duration,
+    rate_per_s: f64,
+    admitted: Admitted,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Findings> {
+    check(args).or_user_error()?;
+    let folder = tempfile::tempdir()?;
+    let repository = folder.path().join("repository");
+    std::fs::create_dir(&repository)?;
+    vision::build(args, &repository)?;
+    let socket = folder.path().join("atoll.sock");
+    let daemon = start(args, &repository, folder.path(), &socket)?;
+    let measured = measure(args, &daemon, &socket);
+    daemon.stop()?;
+    let measured = measured?;
+    Findings::new(&as_json(args, &measured), text(&measured))
+}
+
+fn check(args: &Args) -> Result<()> {
+    let is_factor = |value: f64| value.is_finite() && value > 0.0;
+    ensure!(is_factor(args.load), "--load {}: the load is above 0", args.load);
+    ensure!(is_factor(args.deadline), "--deadline {}: the multiple is above 0", args.deadline);
+    ensure!(args.width > 0.0 && args.width <= 4.0, "--width {}: the factor is above 0, and at most 4", args.width);
+    Ok(())
+}
+
+fn start(args: &Args, repository: &Path, folder: &Path, socket: &Path) -> Result<Daemon> {
+    let control = ControlConfig {
+        socket: socket.into(),
+        state: folder.join("state"),
+        object_memory_bytes: limits::OBJECT_MEMORY_BYTES_DEFAULT,
+        trust_tenants: false,
+    };
+    let config = ServerConfig::new(repository.into(), folder.join("cache"));
+    Daemon::start(&args.fleet, ServerConfig { control: Some(control), ..config })
+}
+
+fn measure(args: &Args, daemon: &Daemon, socket: &Path) -> Result<Measured> {
+    let connect = |model: &str| (0..args.clients).map(|_| daemon.connect(model)).collect::<Result<Vec<Invoker>>>();
+    let models = vision::MODELS.map(connect);
+    let [first, second] = models.map(|model| model.or_user_error());
+    let (first, second) = (first?, second?);
+    let mut random = Random::new(args.seed);
+    let image = || vision::image(args.image, &mut random);
+    let images: Vec<Tensor> = std::iter::repeat_with(image).take(IMAGES).collect::<Result<_>>()?;
+    let visions: Vec<Vision> = first.into_iter().zip(second).map(|(first, second)| Vision { first, second }).collect();
+    let threshold = visions.first().context("there is a client")?.median_confidence(&images)?;
+    let mut control = atoll_client::Client::connect(socket)?;
+    control.deploy_graph(&vision::manifest(args.image, threshold), None)?;
+    let graphs = connect(GRAPH)?;
+    compare(&visions[0], &graphs[0], &images, threshold)?;
+
+    let length = Duration::from_secs_f64(args.seconds / f64::from(TURNS));
+    let (mut client_per_s, mut graph_per_s) = (0.0, 0.0);
+    for _ in 0..TURNS {
+        let by_client = |client: usize, image: &Tensor| visions[client].ask(image, threshold).map(drop);
+        client_per_s += throughput(args, &images, length, &by_client)? / f64::from(TURNS);
+        let by_graph = |client: usize, image: &Tensor| ask_graph(&graphs[client], image).map(drop);
+        graph_per_s += throughput(args, &images, length, &by_graph)? / f64::from(TURNS);
+    }
+    let alone = alone(&graphs[0], &images)?;
+    let deadline = Duration::from_secs_f64(alone.mean_ms / 1e3 * args.deadline);
+    let rate_per_s = graph_per_s * args.load;
+    let admitted = open_loop(socket, &images, rate_per_s, args.seconds, args.seed, deadline)?;
+    let cascade = visions[0].cascade(&images, threshold)?;
+    Ok(Measured { client_per_s, graph_per_s, cascade, alone, deadline, rate_per_s, admitted })
+}
+
+fn ask_graph(graph: &Invoker, image: &Tensor) -> Result<Vec<Tensor>> {
+    Ok(graph.invoke(std::slice::from_ref(image), Terms::default())?.outputs)
+}
+
+/// Checks that the graph computes what a client does.
+fn compare(vision: &Vision, graph: &Invoker, images: &[Tensor], threshold: f32) -> Result<()> {
+    for image in images {
+        let expected = vision.ask(image, threshold)?;
+        let outputs = ask_graph(graph, image)?;
+        let scores = vision::floats(outputs.first().context("the graph has an output")?);
+        let is_same = scores.len() == expected.len()
+            && scores.iter().zip(&expected).all(|(score, expected)| (score - expected).abs() < 1e-4);
+        ensure!(is_same, "the graph's scores differ from those that the client computed");
+    }
+    Ok(())
+}
+
+/// Requests per second of all clients in a closed loop.
+fn throughput(
+    args: &Args,
+    images: &[Tensor],
+    length: Duration,
+    ask: &(dyn Fn(usize, &Tensor) -> Result<()> + Sync),
+) -> Result<f64> {
+    let begin = Instant::now();
+    let client = |client: usize| -> Result<u64> {
+        let mut done = 0;
+        while begin.elapsed() < length {
+            ask(client, &images[(done as usize + client) % images.len()])?;
+            done += 1;
+        }
+        Ok(done)
+    };
+    let client = &client;
+    let done = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..args.clients as usize).map(|number| scope.spawn(move || client(number))).collect();
+        let ended = clients.into_iter().map(|client| client.join().map_err(|_| anyhow!("a client panicked"))?);
+        ended.sum::<Result<u64>>()
+    })?;
+    Ok(done as f64 / begin.elapsed().as_secs_f64())
+}
+
+fn alone(graph: &Invoker, images: &[Tensor]) -> Result<Distribution> {
+    let call = |image: &Tensor| {
+        let begin = Instant::now();
+        ask_graph(graph, image).map(|_| begin.elapsed())
+    };
+    let took = images.iter().cycle().take(CALLS_ALONE).map(call).collect::<Result<Vec<_>>>()?;
+    Ok(Distribution::of(&took))
+}
+
+fn as_json(args: &Args, measured: &Measured) -> Value {
+    json!({
+        "devices": args.fleet.device_names().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "clients": args.clients,
+        "width": args.width,
+        "image": args.image,
+        "seed": args.seed,
+        "cascade": measured.cascade,
+        "client_per_s": measured.client_per_s,
+        "graph_per_s": measured.graph_per_s,
+        "ratio": measured.graph_per_s / measured.client_per_s.max(f64::MIN_POSITIVE),
+        "alone": measured.alone,
+        "deadline_ms": measured.deadline.as_secs_f64() * 1e3,
+        "rate_per_s": measured.rate_per_s,
+        "admission": measured.admitted.as_json(),
+    })
+}
+
+fn text(measured: &Measured) -> String {
+    let ratio = measured.graph_per_s / measured.client_per_s.max(f64::MIN_POSITIVE);
+    format!(
+        "by a client: {:.1} a second; by the graph: {:.1} a second, {ratio:.2} times as many; {:.0} % need the second \
+         model\nalone: mean {:.3} ms, p99 {:.3} ms\n{:.1} requests a second with a deadline of {:.3} ms:\n{}",
+        measured.client_per_s,
+        measured.graph_per_s,
+        measured.cascade * 100.0,
+        measured.alone.mean_ms,
+        measured.alone.p99_ms,
+        measured.rate_per_s,
+        measured.deadline.as_secs_f64() * 1e3,
+        measured.admitted.text()
+    )
+}

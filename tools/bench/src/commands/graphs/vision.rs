@@ -81,13 +81,13 @@ pub(super) fn build(args: &Args, repository: &Path) -> Result<()> {
 
 /// A random image.
 pub(super) fn image(size: u32, random: &mut Random) -> Result<Tensor> {
-    let shape = [1, 3, size.into(), size.into()];
+    let shape: [i64; 4] = [1, 3, size.into(), size.into()];
     let elements = shape.iter().product::<i64>();
     let mut bytes = Vec::with_capacity(elements as usize * 4);
     // Images differ in contrast, so that the models are more or less confident.
     let contrast = random.unit() as f32 * 4.0;
     (0..elements).for_each(|_| bytes.extend((random.unit() as f32 * contrast).to_le_bytes()));
-    Ok(Tensor::new("input".into(), DataType::Fp32, shape.to_vec(), bytes)?)
+    Ok(Tensor::new("input", DataType::Fp32, shape.to_vec(), bytes)?)
 }
 
 /// The elements of an FP32 tensor.

@@ -93,9 +93,11 @@ pub(crate) enum Verb {
 }
 
 /// Writes to one resource.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Writing {
     is_sent: bool,
+    /// The version that was known when the last write was sent.
+    version: Option<String>,
     failures: u32,
     not_before: Duration,
 }
@@ -222,6 +224,12 @@ impl Controller {
         }
     }
 
+    /// The version of a function or an instance that was seen last.
+    fn version(&self, kind: Kind, key: &Key) -> Option<String> {
+        let all = if kind == Kind::Function { &self.functions } else { &self.instances };
+        all.get(key).map(|one| one.metadata.resource_version.clone())
+    }
+
     /// The daemon of a node.
     pub(crate) fn daemon(&self, node: &str) -> Option<&Daemon> {
         self.pods.values().find(|daemon| daemon.node == node)
@@ -277,15 +285,19 @@ impl Controller {
     /// status of the refusal.
     pub(crate) fn written(&mut self, now: Duration, write: &Write, result: Result<Option<Resource>, Refused>) {
         let Some(kind) = write.kind else { return };
+        let version = self.version(kind, &write.key);
         let writing = self.writing.entry((kind, write.key.clone())).or_default();
         writing.is_sent = false;
+        // A change that was reported in the meantime may be later than the answer.
+        let is_latest = writing.version == version;
         match result {
             Ok(resource) => {
                 (writing.failures, writing.not_before) = (0, now);
                 if let Some(resource) = resource.filter(|resource| resource.metadata.key() == write.key) {
                     match resource.metadata.leaves() && resource.metadata.finalizers.is_empty() {
                         true => self.remove(kind, &write.key, &resource.metadata.uid),
-                        false => self.set(kind, resource),
+                        false if is_latest => self.set(kind, resource),
+                        false => {}
                     }
                 }
             }
@@ -312,11 +324,12 @@ impl Controller {
         verb: Verb,
         actions: &mut Vec<Action>,
     ) -> bool {
+        let version = self.version(kind, key);
         let writing = self.writing.entry((kind, key.clone())).or_default();
         if writing.is_sent || now < writing.not_before {
             return false;
         }
-        writing.is_sent = true;
+        (writing.is_sent, writing.version) = (true, version);
         actions.push(Action::Write(Write { kind: Some(kind), key: key.clone(), verb }));
         true
     }

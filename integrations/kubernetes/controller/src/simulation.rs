@@ -177,7 +177,9 @@ impl World {
                 let result = if self.is_lost() { lost() } else { self.server.write(&write) };
                 // It is written, and the answer is lost.
                 let result = if self.is_lost() { lost() } else { result };
-                self.deliver_in(Duration::from_millis(50), Delivery::Written(number, write, result));
+                // Sooner or later than the watch reports the change.
+                let delay = self.delay();
+                self.deliver_in(delay, Delivery::Written(number, write, result));
             }
             Delivery::Written(number, write, result) if number == self.number => {
                 let result = result.map(|object| object.as_ref().map(resource));

@@ -1,10 +1,12 @@
-//! Refused tokens and creations, and reports that arrive late.
+//! Refused tokens and creations, and reports and answers that arrive late.
 
 use super::server::{ready, resource};
 use super::{GIB, World};
-use crate::controller::{Change, Controller};
-use crate::resources::Kind;
+use crate::controller::{Action, Change, Controller, Verb, Write};
+use crate::resources::{KINDS, Kind};
+use crate::status::FUNCTION_FINALIZER;
 use serde_json::json;
+use std::time::Duration;
 
 #[test]
 fn a_namespace_without_a_token_hinders_no_other_one() {
@@ -54,4 +56,36 @@ fn late_reports_of_a_resource_that_is_gone_do_not_change_its_successor() {
         let found = controller.instances.get(&key).map(|one| one.metadata.uid.as_str());
         assert_eq!(found, expected, "{change:?}");
     }
+}
+
+#[test]
+fn an_answer_to_a_write_does_not_undo_a_later_report() {
+    // Its share is invalid, so the controller writes a status.
+    let version = |version: &str, deleted: Option<&str>| {
+        let metadata = json!({
+            "name": "f", "namespace": "apps", "uid": "f", "resourceVersion": version,
+            "deletionTimestamp": deleted, "finalizers": [FUNCTION_FINALIZER],
+        });
+        let spec = json!({"function": "affine", "replicas": 1, "share": {"smPartition": 130}});
+        resource(&json!({"metadata": metadata, "spec": spec}))
+    };
+    let mut controller = Controller::default();
+    for kind in KINDS {
+        let all = if kind == Kind::Function { vec![version("1", None)] } else { Vec::new() };
+        controller.observe(Change::Listed(kind, all));
+    }
+    let step = |controller: &mut Controller, seconds| -> Vec<Write> {
+        let actions = controller.step(Duration::from_secs(seconds), "2026-01-01T00:00:00Z");
+        let write = |action| match action {
+            Action::Write(write) if write.kind == Some(Kind::Function) => Some(write),
+            Action::Write(_) | Action::Ask(_) => None,
+        };
+        actions.into_iter().filter_map(write).collect()
+    };
+    let writes = step(&mut controller, 1);
+    assert!(matches!(writes[..], [Write { verb: Verb::PatchStatus(_), .. }]), "{writes:?}");
+    controller.observe(Change::Set(Kind::Function, Box::new(version("3", Some("now")))));
+    controller.written(Duration::from_secs(2), &writes[0], Ok(Some(version("2", None))));
+    let writes = step(&mut controller, 3);
+    assert!(matches!(&writes[..], [Write { verb: Verb::Patch(_), .. }]), "its finalizer is removed: {writes:?}");
 }

@@ -16,7 +16,12 @@ use std::process::Command;
 const MAPS: [&str; 2] = [".opcodes", ".live_registers"];
 
 /// Fields that a command prints only on some machines or in some runs: command, field, type.
-const OPTIONAL: [(&str, &str, &str); 5] = [
+const OPTIONAL: [(&str, &str, &str); 9] = [
+    // An instance of the autoscaler may be gone, or be there already.
+    ("atoll instance ls", "[].autoscaled", "text"),
+    ("atoll instance ls", "[].device", "text"),
+    ("atoll instance ls", "[].service_ms", "number"),
+    ("atoll instance ls", "[].throughput", "number"),
     ("atoll doctor", "[].remedy", "text"),
     ("atoll bench preempt", "rows[].flag_us.p50", "number"),
     ("atoll bench preempt", "rows[].flag_us.p99", "number"),

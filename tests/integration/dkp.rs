@@ -14,7 +14,7 @@ use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, NotPadded, candidat
 use atoll_ptx::Module;
 use atoll_tests::corpus;
 use atoll_tests::walk::Walk;
-use atoll_tests::{built_small, full, seed};
+use atoll_tests::{built_small, full, kernel_cache, seed};
 use atoll_workbench::{
     Arg, Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count,
     without_others,
@@ -263,7 +263,7 @@ fn kernels_of_other_compilers_share_launches() -> Result<()> {
 fn kernels_of_models_share_launches() -> Result<()> {
     let names: &[&str] =
         if full() { &["squeezenet", "distilbert", "mobilenet_v2", "densenet121"] } else { &["squeezenet"] };
-    share_launches(&of_models(names, &mut Rng::new(seed()))?, if full() { 100 } else { 10 })
+    share_launches(&of_models(names, &mut Rng::new(seed()))?, if full() { 100 } else { 6 })
 }
 
 /// Launches pairs of kernels together and compares with each kernel alone.
@@ -272,7 +272,8 @@ fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
     let seed = seed();
     let mut random = Rng::new(seed);
     let device = DeviceModel::find("host").expect("a device of the table");
-    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 30, ..HostOptions::default() })?;
+    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 30, ..HostOptions::default() })?
+        .with_cache(kernel_cache());
     let mut reasons = Vec::new();
     let usable: Vec<&Foreign> = candidates
         .iter()

@@ -129,6 +129,21 @@ fn small_image(name: &str) -> u32 {
     }
 }
 
+/// Models that have a smaller sibling of the same form, and take ten times as long to compile.
+pub const LARGE: [&str; 2] = ["densenet201", "resnet152"];
+
+/// The family of a model, for samples: models of a family have the same kinds of kernels.
+pub fn family(name: &str) -> &str {
+    match name {
+        "resnet18" | "resnet50" | "resnet152" | "resnext50" | "densenet121" | "densenet201" => "residual",
+        "vgg19" | "inception_v3" | "squeezenet" => "convolutional",
+        "mobilenet_v2" | "convnext_tiny" => "depthwise",
+        "distilbert" | "gpt2" | "vit_b_16" => "transformer",
+        "lstm" | "rnnt" | "gnmt" => "recurrent",
+        other => other,
+    }
+}
+
 /// A downloaded trained model.
 pub fn trained(name: &str, symbols: &[(&str, i64)]) -> Result<Model> {
     let path = trained_models().join(format!("{name}.onnx"));

@@ -1,7 +1,7 @@
 //! Shared by the integration tests: the numeric oracle, models on an engine, and paths.
 //!
 //! Full runs (`ATOLL_TEST_FULL=1`, `make test-full`) use the published size of every model and
-//! three seeds; other runs use small variants, one seed, and samples of many cases ([`sample`]).
+//! three seeds; other runs use small variants, one seed, and samples of many cases ([`sample()`]).
 
 pub mod chaos;
 pub mod corpus;

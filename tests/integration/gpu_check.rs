@@ -72,7 +72,11 @@ fn pack(folder: &Path, conformance: &Path) -> Result<()> {
         }
     }
     let bundle = folder.join("model.kg");
-    let options = CompileOptions { targets: vec![Target::NVIDIA, Target::this_host()], ..CompileOptions::default() };
+    let options = CompileOptions {
+        targets: vec![Target::NVIDIA, Target::this_host()],
+        kernel_cache: kernel_cache(),
+        ..CompileOptions::default()
+    };
     compile(&built_small("squeezenet", folder)?.path, &bundle, &options, &Silent)?;
     MODELS.iter().try_for_each(|name| symlink(&bundle, models.join(format!("{name}.kg"))))?;
     Ok(())

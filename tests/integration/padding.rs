@@ -208,7 +208,12 @@ impl Bed {
 pub(crate) fn packed(manifest: &str, folder: &Path, target: Target) -> Result<Arc<Bundle>> {
     let (toml, path) = (folder.join("function.toml"), folder.join("function.kg"));
     std::fs::write(&toml, manifest)?;
-    pack(&toml, &path, &CompileOptions { targets: vec![target], ..CompileOptions::default() }, &Silent)?;
+    pack(
+        &toml,
+        &path,
+        &CompileOptions { targets: vec![target], kernel_cache: kernel_cache(), ..CompileOptions::default() },
+        &Silent,
+    )?;
     // The bundle stays mapped after its file is deleted.
     Ok(Bundle::open(&path)?)
 }

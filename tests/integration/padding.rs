@@ -208,12 +208,8 @@ impl Bed {
 pub(crate) fn packed(manifest: &str, folder: &Path, target: Target) -> Result<Arc<Bundle>> {
     let (toml, path) = (folder.join("function.toml"), folder.join("function.kg"));
     std::fs::write(&toml, manifest)?;
-    pack(
-        &toml,
-        &path,
-        &CompileOptions { targets: vec![target], kernel_cache: kernel_cache(), ..CompileOptions::default() },
-        &Silent,
-    )?;
+    let options = CompileOptions { targets: vec![target], kernel_cache: kernel_cache(), ..CompileOptions::default() };
+    pack(&toml, &path, &options, &Silent)?;
     // The bundle stays mapped after its file is deleted.
     Ok(Bundle::open(&path)?)
 }

@@ -45,7 +45,8 @@ fi
 step "what was skipped, and why"
 grep -a "^SKIPPED" "$ATOLL_CACHE/test.log" | sort | uniq -c || echo "nothing"
 if [ "${ATOLL_TEST_FULL:-0}" != 1 ]; then
-    echo "small variants of the built models and one seed; \`make test-full\` runs the published sizes and three seeds"
+    grep -a "^SAMPLE" "$ATOLL_CACHE/test.log" || true
+    echo "small variants of the built models, one seed and samples; \`make test-full\` runs the published sizes, three seeds and all cases"
 fi
 if [ "$before" != "$(git status --porcelain; git diff | cksum)" ]; then
     echo "the tests changed files of the repository:" >&2

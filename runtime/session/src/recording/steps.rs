@@ -95,6 +95,16 @@ pub enum Action<'a> {
     },
 }
 
+impl Action<'_> {
+    /// The kernel of a launch.
+    pub fn kernel(&self) -> Option<&Arc<Kernel>> {
+        match self {
+            Action::Launch { kernel, .. } => Some(kernel),
+            _ => None,
+        }
+    }
+}
+
 /// One piece of work, and the call that asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step<'a> {

@@ -107,9 +107,9 @@ impl<'s> Function<'s> {
             function: Function { buffers: Vec::new(), operations: Vec::new() },
         };
         let placed: Vec<Option<usize>> = (0..pattern.varies.len()).map(|step| builder.host(pattern, step)).collect();
-        for (index, step) in pattern.run.steps.iter().enumerate() {
+        for (step, host) in pattern.run.steps.iter().zip(placed) {
             let failed = |(call, why)| Unstorable::Call { number: step.call, call, why };
-            builder.step(index, &step.action, placed[index]).map_err(failed)?;
+            builder.step(&step.action, host).map_err(failed)?;
         }
         Ok(builder.function)
     }
@@ -225,7 +225,7 @@ impl<'s> Builder<'s> {
     }
 
     /// Adds the operations of a step. `host` is the buffer of the data that it copies.
-    fn step(&mut self, index: usize, action: &Action<'_>, host: Option<usize>) -> Result<(), Failed> {
+    fn step(&mut self, action: &Action<'_>, host: Option<usize>) -> Result<(), Failed> {
         match action {
             Action::Upload { to, bytes } => {
                 let to = self.place(*to);

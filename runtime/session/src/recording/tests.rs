@@ -110,7 +110,7 @@ fn writes(kernel: &Kernel) -> Option<Vec<(usize, usize)>> {
     Some(vec![if kernel.name == "scale" { (0, 0) } else { (0, 8) }])
 }
 
-fn names(function: &Function<'_>) -> Vec<(&str, u64)> {
+fn names<'a>(function: &'a Function<'_>) -> Vec<(&'a str, u64)> {
     function.buffers.iter().map(|buffer| (buffer.name.as_str(), buffer.bytes)).collect()
 }
 

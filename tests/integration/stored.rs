@@ -86,7 +86,8 @@ fn recorded_runs_become_a_function_with_the_results_of_the_program() -> Result<(
     ensure!(whole.status.success() && said.starts_with(expected), "{said}{}", text(&whole.stderr));
     // A program that repeats its work in one session.
     let repeated = traced.record("loop", 5)?;
-    let repeated = traced.store(&[&repeated], "rounds.kg", &["--name", "rounds"])?;
+    let options = ["--name", "rounds", "--type", "in0=u8"];
+    let repeated = traced.store(&[&repeated], "rounds.kg", &options)?;
     let said = text(&repeated.stdout);
     ensure!(repeated.status.success() && said.starts_with("5 runs, "), "{said}{}", text(&repeated.stderr));
     let setup = Setup::start(&[], "")?;
@@ -99,6 +100,7 @@ fn recorded_runs_become_a_function_with_the_results_of_the_program() -> Result<(
 fn recordings_that_are_no_function_are_refused_with_the_cause() -> Result<()> {
     let traced = Traced::new()?;
     let [one, two, three] = [traced.record("once", 1)?, traced.record("once", 2)?, traced.record("sizes", 96)?];
+    let four = traced.record("once", 4)?;
     let state = traced.record("state", 5)?;
     let addresses = traced.record("addresses", 1)?;
     let cut = traced.path("cut.trace");
@@ -106,7 +108,7 @@ fn recordings_that_are_no_function_are_refused_with_the_cause() -> Result<()> {
     std::fs::write(&cut, &whole[..whole.len() / 2])?;
     let none = traced.path("none.trace");
     std::fs::write(&none, "a text")?;
-    let cases: [(&[&Path], &[&str], &str); 9] = [
+    let cases: [(&[&Path], &[&str], &str); 11] = [
         (&[&one, &two], &[], "2 runs recorded, and at least 3 are needed"),
         (&[&one, &one, &two], &[], "the runs copy the same data to the device"),
         (&[&one, &two, &three], &[], "run 3, the last one, differs from run 1: step 1 "),
@@ -116,6 +118,8 @@ fn recordings_that_are_no_function_are_refused_with_the_cause() -> Result<()> {
         (&[&state], &["--whole"], "1 run recorded, and at least 3 are needed"),
         (&[&addresses, &one, &two], &[], "(cuMemcpyHtoD) copies an address of device memory to the device (byte 8"),
         (&[&one, &two, &cut], &[], "it is incomplete: "),
+        (&[&three, &one, &two], &["--type", "in0=text"], "there is no such type"),
+        (&[&four, &two, &one], &["--type", "in1=f32"], "there is no input or output `in1`"),
         (&[&one, &two, &none], &[], "it is not a recording of `atoll trace cuda`"),
     ];
     for (files, options, expected) in cases {

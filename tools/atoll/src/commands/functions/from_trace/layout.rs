@@ -1,6 +1,7 @@
 //! A function as a folder with a manifest, PTX and constants, as exporters write them.
 
 use anyhow::{Context, Result, bail};
+use atoll_kgraph::DType;
 use atoll_passes::{KernelEffects, Root, analyze_effects};
 use atoll_session::{Buffer, Function, Kernel, Operation, Param, Role, Steps, ptx};
 use serde::{Serialize, Serializer};
@@ -87,8 +88,19 @@ impl Layout {
             .is_some_and(|effects| effects.unsupported.or(effects.reads_anything).or(effects.writes_anything).is_none())
     }
 
-    /// Writes the function into a folder. Returns the manifest.
-    pub(super) fn write(&self, function: &Function<'_>, name: &str, folder: &Path) -> Result<PathBuf> {
+    /// Writes the function into a folder, with the element types of inputs and outputs that are not
+    /// bytes. Returns the manifest.
+    ///
+    /// # Errors
+    /// If a type is not that of an input or output, or does not fit it, or a file cannot be written.
+    pub(super) fn write(
+        &self,
+        function: &Function<'_>,
+        name: &str,
+        types: &BTreeMap<String, DType>,
+        folder: &Path,
+    ) -> Result<PathBuf> {
+        check_types(function, types)?;
         let launched = function.operations.iter().filter_map(|operation| match operation {
             Operation::Launch { kernel, .. } => Some(&**kernel),
             _ => None,
@@ -112,7 +124,7 @@ impl Layout {
             name,
             ptx: used.iter().map(|digest| files[digest].clone()).collect(),
             kernels: aliases.iter().map(entry).collect(),
-            buffers: buffers(function, folder)?,
+            buffers: buffers(function, types, folder)?,
             steps: steps.collect(),
         };
         let path = folder.join("manifest.json");
@@ -175,8 +187,30 @@ fn argument(param: &Param, buffers: &[Buffer<'_>]) -> Value {
     json!({ "bytes": bytes, "addresses": addresses.collect::<Vec<Value>>() })
 }
 
+fn check_types(function: &Function<'_>, types: &BTreeMap<String, DType>) -> Result<()> {
+    for (name, dtype) in types {
+        let is_passed = |buffer: &&Buffer<'_>| matches!(buffer.role, Role::Input | Role::Output);
+        let mut passed = function.buffers.iter().filter(is_passed);
+        let Some(buffer) = passed.find(|buffer| buffer.name == *name) else {
+            bail!("there is no input or output `{name}`; inputs are in0, in1, …, and outputs out0, out1, …");
+        };
+        if !buffer.bytes.is_multiple_of(dtype.bytes()) {
+            bail!("`{name}` has {} bytes, which are no elements of type {dtype}", buffer.bytes);
+        }
+        let is_filled = |operation: &Operation| match operation {
+            // Zeros are the same in all types.
+            Operation::Fill { to, value, .. } => *value != 0 && function.buffers[to.buffer].name == *name,
+            _ => false,
+        };
+        if function.operations.iter().any(is_filled) {
+            bail!("the program fills `{name}` with a byte, so its type must be u8");
+        }
+    }
+    Ok(())
+}
+
 /// The buffers that operations use, and all inputs and outputs. Writes the files of constants.
-fn buffers(function: &Function<'_>, folder: &Path) -> Result<Ordered> {
+fn buffers(function: &Function<'_>, types: &BTreeMap<String, DType>, folder: &Path) -> Result<Ordered> {
     let mut used = BTreeSet::new();
     for operation in &function.operations {
         match operation {
@@ -199,7 +233,8 @@ fn buffers(function: &Function<'_>, folder: &Path) -> Result<Ordered> {
             Role::Constant => "const",
             Role::Memory => "temp",
         };
-        let mut buffer = json!({ "kind": kind, "dtype": "u8", "shape": [bytes] });
+        let dtype = types.get(name).copied().unwrap_or(DType::U8);
+        let mut buffer = json!({ "kind": kind, "dtype": dtype, "shape": [bytes / dtype.bytes()] });
         if let Some(contents) = contents {
             let file = format!("{name}.bin");
             std::fs::write(folder.join(&file), contents)?;

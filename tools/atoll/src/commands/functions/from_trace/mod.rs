@@ -10,6 +10,7 @@ use crate::invoker::{Invoker, Local, Terms};
 use crate::output::{counted, print};
 use crate::symbols::ModelArgs;
 use anyhow::{Context, Result, bail};
+use atoll_kgraph::DType;
 use atoll_pipeline::pack;
 use atoll_protocol::Tensor;
 use atoll_session::{Function, Pattern, Recording, Role, Run, Steps, Values, limits};
@@ -27,6 +28,7 @@ Examples:
   atoll fn from-trace 1.trace 2.trace 3.trace -o classify.kg
   atoll fn deploy classify.kg
   atoll fn from-trace loop.trace -o step.kg                # a program that repeats its work
+  atoll fn from-trace *.trace -o sum.kg --type in0=f32 --type out0=f32
 
 All runs but the last are compared. They must do the same work; data that they copy to the device is an input if it
 differs, and a constant otherwise. The function is then executed with the inputs of the last run, and must give its
@@ -49,6 +51,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
+    /// Element type of an input or output, as in in0=f32 [default: u8, the bytes that were copied]
+    #[arg(long = "type", value_name = "NAME=TYPE", value_parser = typed)]
+    types: Vec<(String, DType)>,
+
     /// Take each file as one run, even if its program repeats its work
     #[arg(long)]
     whole: bool,
@@ -63,6 +69,12 @@ pub(super) struct Args {
 
     #[command(flatten)]
     engine: EngineArgs,
+}
+
+fn typed(text: &str) -> Result<(String, DType), String> {
+    let (name, dtype) = text.split_once('=').ok_or("expected NAME=TYPE, as in in0=f32")?;
+    let dtype = serde_json::from_value(dtype.into()).ok().filter(|dtype| *dtype != DType::Strings);
+    Ok((name.to_owned(), dtype.ok_or("there is no such type; examples are u8, i32, i64, f16 and f32")?))
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -97,7 +109,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let folder = folder.with_context(|| format!("cannot write into {}", beside.display())).or_user_error()?;
     let stem = args.output.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let name = args.name.clone().or(stem).unwrap_or_else(|| "function".to_owned());
-    let manifest = layout.write(&function, &name, folder.path()).context("cannot write the function")?;
+    let types = args.types.iter().cloned().collect();
+    let manifest = layout.write(&function, &name, &types, folder.path()).or_user_error()?;
     let bundle = folder.path().join("function.kg");
     let options = args.code.options_for_ptx()?;
     let bars = ProgressBars::new(&args.output);

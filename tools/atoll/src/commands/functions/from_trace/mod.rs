@@ -73,7 +73,7 @@ pub(super) struct Args {
 
 fn typed(text: &str) -> Result<(String, DType), String> {
     let (name, dtype) = text.split_once('=').ok_or("expected NAME=TYPE, as in in0=f32")?;
-    let dtype = serde_json::from_value(dtype.into()).ok().filter(|dtype| *dtype != DType::Strings);
+    let dtype = serde_json::from_value::<DType>(dtype.into()).ok().filter(|dtype| *dtype != DType::Strings);
     Ok((name.to_owned(), dtype.ok_or("there is no such type; examples are u8, i32, i64, f16 and f32")?))
 }
 

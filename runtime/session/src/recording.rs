@@ -7,6 +7,7 @@
 //! | `runs` | [`Run`], [`Run::all`]: the part that a program repeats |
 //! | `pattern` | [`Pattern`]: what runs have in common, and the data in which they differ |
 //! | `function` | [`Function`]: buffers and operations of a kernel graph |
+//! | `unstorable` | [`Unstorable`]: why recorded calls cannot become a function |
 //!
 //! A run is the work between two points at which a program has its results: a whole session, or one
 //! repetition in it. Runs become a function if they have the same structure. Data that a program
@@ -23,35 +24,11 @@ mod runs;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod unstorable;
 
 pub use format::{Call, Item, Recording, RecordingError, recording_head};
 pub use function::{Buffer, Function, Operation, Role};
 pub use pattern::{Pattern, Values};
 pub use runs::Run;
 pub use steps::{Action, Kernel, Param, Place, Step, Steps};
-
-/// Why recorded calls cannot become a function.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unstorable {
-    /// A call that functions do not have, or that failed.
-    #[error("call {number} ({call}) {why}")]
-    Call {
-        /// Its number in the session, from 0.
-        number: u64,
-        /// The entry point of the driver.
-        call: &'static str,
-        /// The reason.
-        why: String,
-    },
-    /// A run has another structure than the first one.
-    #[error("run {run} differs from run 1: {why}")]
-    Differs {
-        /// The run, from 1.
-        run: usize,
-        /// The first difference.
-        why: String,
-    },
-    /// The runs as a whole are no function.
-    #[error("{0}")]
-    Whole(String),
-}
+pub use unstorable::Unstorable;

@@ -4,9 +4,9 @@
 //! their own, between which and the allocations the function copies. A copy is left out if the
 //! allocation itself can be the input, the constant or the output.
 
-use crate::recording::Unstorable;
 use crate::recording::pattern::Pattern;
 use crate::recording::steps::{Action, Kernel, Param, Place};
+use crate::recording::unstorable::Unstorable;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! What several runs have in common, and the data in which they differ.
 
-use crate::recording::Unstorable;
 use crate::recording::runs::Run;
 use crate::recording::steps::{Action, Param, Place, Step};
+use crate::recording::unstorable::Unstorable;
 use std::collections::HashMap;
 use std::fmt::Debug;
 

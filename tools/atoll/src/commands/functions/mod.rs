@@ -35,7 +35,7 @@ pub(crate) struct Args {
 enum Command {
     Deploy(deploy::Args),
     #[cfg(all(feature = "compiler", feature = "cuda"))]
-    FromTrace(from_trace::Args),
+    FromTrace(Box<from_trace::Args>),
     Ls(ls::Args),
     Rm(rm::Args),
     Alias(alias::Args),

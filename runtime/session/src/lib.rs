@@ -22,6 +22,8 @@
 //! | `transport` | [`Transport`]: how a client sends and receives |
 //! | `backend` | [`Backend`]: the device of a session |
 //! | `replay` | [`Replayer`]: checks a message and carries it out |
+//! | `refused` | [`Output`], [`Refused`]: where answers go, and why a session is ended |
+//! | `image` | checks images of modules; [`ptx`]: the PTX of an image |
 //! | `recording` | [`Recording`]: the calls of a session in a file; [`Function`]: what it repeats |
 //! | `occupancy` | occupancy of a kernel, computed from facts |
 //!

@@ -1,4 +1,5 @@
-//! Images of modules: checks them, and finds their PTX. The driver gets only an address and trusts the sizes in the headers.
+//! Images of modules: checks them, and finds their PTX. The driver gets only an address and trusts
+//! the sizes in the headers.
 
 use crate::code::Code;
 use atoll_fatbin::FatbinError;

@@ -70,7 +70,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "atoll-control",
             "atoll-core",
             "atoll-engine",
-            "atoll-fatbin",
             "atoll-fleet",
             "atoll-kgraph",
             "atoll-lease",

@@ -37,12 +37,12 @@ impl Program {
         Ok(Program { folder })
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("program")
     }
 
     /// Runs it on the stand-in driver, without a session.
-    fn direct(&self, arguments: &[&str]) -> Result<Output> {
+    pub(crate) fn direct(&self, arguments: &[&str]) -> Result<Output> {
         let mut command = Command::new(self.path());
         command.args(arguments).env("LD_LIBRARY_PATH", self.folder.path().join("direct"));
         Ok(command.output()?)

@@ -71,6 +71,7 @@ mod served;
 mod shared_memory;
 mod shares;
 mod stages;
+mod stored;
 mod strings;
 mod tenant_code;
 mod tidy;

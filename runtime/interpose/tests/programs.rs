@@ -89,7 +89,7 @@ impl Sessions {
     fn start() -> Sessions {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("sessions.sock");
-        let options = Options { gpu: gpu(), session_bytes: Some(SESSION_BYTES), sessions_max: 8 };
+        let options = Options { gpu: gpu(), session_bytes: Some(SESSION_BYTES), sessions_max: 8, recordings: None };
         let server = Server::start(options, &path).expect("a server");
         Sessions { server, address: Address::Unix(path), _folder: folder }
     }

@@ -1,10 +1,11 @@
 //! The backend of a session on the CUDA driver.
 
+use crate::recording::{RecordingFile, Recordings};
 use atoll_cuda::{
     Context, CudaError, DeviceMemory, DeviceRange, Driver, Element, Event, Gpu, Kernel, LaunchShape, Module, OpenError,
     Stream, Variable,
 };
-use atoll_session::{Backend, Code, DeviceFacts, KernelFacts, Launch, LoadFailure, Span, limits};
+use atoll_session::{Backend, Code, DeviceFacts, KernelFacts, Launch, LoadFailure, Record, Span, limits};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub struct CudaBackend {
     default: Stream,
     memory: DeviceMemory,
     context: Arc<Context>,
+    recording: Option<RecordingFile>,
 }
 
 impl CudaBackend {
@@ -40,7 +42,16 @@ impl CudaBackend {
         let whole = DeviceRange::of_memory(&memory, 0, memory.bytes()).expect("all of the memory is inside it");
         default.fill_range(whole, Element::Byte(0))?;
         context.synchronize()?;
-        Ok(CudaBackend { variables: Vec::new(), default, memory, context })
+        Ok(CudaBackend { variables: Vec::new(), default, memory, context, recording: None })
+    }
+
+    /// Records the session's calls from now on.
+    ///
+    /// # Errors
+    /// If the file cannot be created.
+    pub fn record_into(&mut self, recordings: &Arc<Recordings>) -> std::io::Result<()> {
+        self.recording = Some(recordings.begin(self.memory())?);
+        Ok(())
     }
 
     /// The session's memory.
@@ -102,6 +113,18 @@ impl Backend for CudaBackend {
 
     fn load(&mut self, image: &[u8]) -> Result<Module, LoadFailure> {
         Module::load(&self.context, image).map_err(|error| LoadFailure { code: code(error.error), log: error.log })
+    }
+
+    fn observe(&mut self, record: &Record<'_>, result: Result<&[u8], Code>) {
+        if let Some(recording) = &mut self.recording {
+            recording.call(record, result);
+        }
+    }
+
+    fn observe_part(&mut self, part: &[u8]) {
+        if let Some(recording) = &mut self.recording {
+            recording.part(part);
+        }
     }
 
     fn unload(&mut self, module: &Module) {

@@ -5,6 +5,7 @@
 //! | `backend` | [`CudaBackend`]: a session on `runtime/cuda` |
 //! | `outgoing` | the buffer of answers |
 //! | `program` | [`environment`]: the variables by which a program finds library and server |
+//! | `recording` | [`Recordings`]: the files into which sessions are recorded |
 //! | `server` | [`Server`]: a listener, sessions and their ends; [`serve`]: one session |
 //! | `stub` | libraries with the names of the runtime's versions |
 //!
@@ -20,10 +21,12 @@
 mod backend;
 mod outgoing;
 mod program;
+mod recording;
 mod server;
 mod stub;
 
 pub use atoll_cuda::OpenError;
 pub use backend::{CudaBackend, open};
 pub use program::{LIBRARY, RUNTIME, STAND_IN, beside, environment};
+pub use recording::Recordings;
 pub use server::{Admission, Ended, Options, Server, StartError, other_version, serve};

@@ -2,6 +2,7 @@
 
 use crate::backend::CudaBackend;
 use crate::outgoing::Outgoing;
+use crate::recording::Recordings;
 use atoll_cuda::Gpu;
 use atoll_session::{
     Backend, Code, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Output, Refused, Replayer, Report, Span, Welcome, limits,
@@ -34,6 +35,8 @@ pub struct Options {
     pub session_bytes: Option<u64>,
     /// Maximum number of sessions at once.
     pub sessions_max: usize,
+    /// The files into which sessions are recorded, if they are.
+    pub recordings: Option<Arc<Recordings>>,
 }
 
 /// Why a server cannot start.
@@ -309,7 +312,11 @@ fn admit(hello: Hello, options: &Options, is_full: bool) -> Admission<CudaBacken
         (wanted, None) => Some(wanted),
     };
     let failed = |error: atoll_cuda::CudaError| (Code(error.code), error.to_string());
-    let backend = CudaBackend::new(&options.gpu, wanted).map_err(failed)?;
+    let mut backend = CudaBackend::new(&options.gpu, wanted).map_err(failed)?;
+    if let Some(recordings) = &options.recordings {
+        let failed = |error: io::Error| (Code::OPERATING_SYSTEM, format!("cannot record the session: {error}"));
+        backend.record_into(recordings).map_err(failed)?;
+    }
     let facts = backend.facts().map_err(failed)?.write();
     let memory = backend.memory();
     Ok((backend, memory, facts))

@@ -29,7 +29,12 @@ fn options(sessions_max: usize) -> Options {
     let test = std::env::current_exe().expect("a test has a path");
     let library = test.ancestors().nth(1).expect("target/<profile>/deps").join("libatoll_stand_in_cuda.so");
     let driver = Driver::load_from(&library).expect("the stand-in driver");
-    Options { gpu: driver.gpu(0).expect("its device"), session_bytes: Some(SESSION_BYTES), sessions_max }
+    Options {
+        gpu: driver.gpu(0).expect("its device"),
+        session_bytes: Some(SESSION_BYTES),
+        sessions_max,
+        recordings: None,
+    }
 }
 
 impl Sessions {

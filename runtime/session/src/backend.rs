@@ -3,6 +3,7 @@
 use crate::code::Code;
 use crate::facts::KernelFacts;
 use crate::ranges::Span;
+use crate::record::Record;
 use std::sync::Arc;
 
 /// A launch whose arguments have been checked.
@@ -57,6 +58,13 @@ pub trait Backend {
 
     /// Keeps an image that was loaded, for later sessions of the same owner.
     fn keep_image(&mut self, _digest: [u8; 32], _image: &Arc<[u8]>) {}
+
+    /// Observes a call after it was carried out, with its answer or its error; for recordings
+    /// ([`crate::Item`]).
+    fn observe(&mut self, _record: &Record<'_>, _result: Result<&[u8], Code>) {}
+
+    /// Observes a part of a copy to the host. The copy's call is observed after its parts.
+    fn observe_part(&mut self, _part: &[u8]) {}
 
     /// Removes the variables of a module from the memory that exists. The caller then drops the
     /// module.

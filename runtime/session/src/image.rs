@@ -1,6 +1,8 @@
-//! Checks images of modules. The driver gets only an address and trusts the sizes in the headers.
+//! Images of modules: checks them, and finds their PTX. The driver gets only an address and trusts
+//! the sizes in the headers.
 
 use crate::code::Code;
+use atoll_fatbin::FatbinError;
 use object::Endianness;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
@@ -19,6 +21,37 @@ pub(crate) fn check(image: &[u8]) -> Result<(), Code> {
         true
     };
     if is_whole { Ok(()) } else { Err(Code::INVALID_IMAGE) }
+}
+
+/// Why an image has no PTX for a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPtx {
+    /// The image is machine code.
+    #[error("the image has only machine code")]
+    MachineCode,
+    /// The fat binary is damaged, or has none for the device.
+    #[error(transparent)]
+    Fatbin(#[from] FatbinError),
+    /// The image is neither machine code nor a text.
+    #[error("the PTX is not UTF-8")]
+    NotUtf8,
+}
+
+/// The PTX of an image for a device of this compute capability: 90 is 9.0. It ends before the first
+/// zero byte.
+///
+/// # Errors
+/// If there is none.
+pub fn ptx(image: &[u8], capability: u32) -> Result<String, NoPtx> {
+    let ptx = if image.starts_with(&FAT_BINARY) {
+        atoll_fatbin::ptx(image, capability)?
+    } else if image.starts_with(&object::elf::ELFMAG) {
+        return Err(NoPtx::MachineCode);
+    } else {
+        image.into()
+    };
+    let end = ptx.iter().position(|byte| *byte == 0).unwrap_or(ptx.len());
+    std::str::from_utf8(&ptx[..end]).map(str::to_owned).map_err(|_| NoPtx::NotUtf8)
 }
 
 /// Machine code: checks its tables and the contents of all sections and segments.
@@ -76,6 +109,14 @@ mod tests {
         file.extend([0; 16]);
         file.extend(payload);
         file
+    }
+
+    #[test]
+    fn the_ptx_of_an_image_is_its_text_up_to_a_zero() {
+        assert_eq!(ptx(b".version 7.0\0rest", 90).map(|text| text.len()), Ok(12));
+        assert_eq!(ptx(&machine_code(8), 90), Err(NoPtx::MachineCode));
+        assert_eq!(ptx(b"\xff\xfe", 90), Err(NoPtx::NotUtf8));
+        assert!(matches!(ptx(&FAT_BINARY, 90), Err(NoPtx::Fatbin(_))));
     }
 
     #[test]

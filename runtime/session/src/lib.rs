@@ -22,6 +22,9 @@
 //! | `transport` | [`Transport`]: how a client sends and receives |
 //! | `backend` | [`Backend`]: the device of a session |
 //! | `replay` | [`Replayer`]: checks a message and carries it out |
+//! | `refused` | [`Output`], [`Refused`]: where answers go, and why a session is ended |
+//! | `image` | checks images of modules; [`ptx`]: the PTX of an image |
+//! | `recording` | [`Recording`]: the calls of a session in a file; [`Function`]: what it repeats |
 //! | `occupancy` | occupancy of a kernel, computed from facts |
 //!
 //! What it is not: it opens no socket, starts no thread and calls no driver. `runtime/interpose`
@@ -56,6 +59,8 @@ mod occupancy;
 mod ranges;
 mod record;
 mod recorder;
+mod recording;
+mod refused;
 mod replay;
 mod report;
 mod terms;
@@ -73,11 +78,17 @@ pub use frame::{
     ANSWER_BYTES, Answer, ENTRY_BYTES, Entry, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Kind, MAGIC, WELCOME_BYTES,
     Welcome,
 };
+pub use image::{NoPtx, ptx};
 pub use occupancy::{active_blocks, available_shared, best_block};
 pub use ranges::Span;
 pub use record::{Record, records};
 pub use recorder::{Recorder, Wait};
-pub use replay::{Output, Refused, Replayer};
+pub use recording::{
+    Action, Buffer, Call, Function, Item, Kernel, Operation, Param, Pattern, Place, Recording, RecordingError, Role,
+    Run, Step, Steps, Unstorable, Values, recording_head,
+};
+pub use refused::{Output, Refused};
+pub use replay::Replayer;
 pub use report::Report;
 pub use terms::{Terms, TermsError};
 pub use ticket::{PASS_BYTES, PASS_MAGIC, Pass, RESUME_BYTES, RESUME_MAGIC, Resume, SECRET_BYTES, Ticket};

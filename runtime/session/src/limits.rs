@@ -79,3 +79,6 @@ pub const ALIGN_BYTES: u64 = 512;
 
 /// Maximum number of rows of a fill with a pitch.
 pub const ROWS_MAX: u64 = 1 << 20;
+
+/// Maximum size in bytes of a file with a recorded session. It is read into memory.
+pub const RECORDING_BYTES_MAX: u64 = 4 << 30;

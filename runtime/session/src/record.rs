@@ -284,7 +284,8 @@ impl<'a> Record<'a> {
         to[start + 4..start + 8].copy_from_slice(&bytes.to_le_bytes());
     }
 
-    fn read(reader: &mut Reader<'a>) -> Result<Record<'a>, WireError> {
+    /// Decodes the next record.
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Record<'a>, WireError> {
         let (number, zero) = (reader.get::<u16>()?, reader.get::<u16>()?);
         if zero != 0 {
             return Err(WireError::Value { what: "the reserved field of a record", value: zero.into() });

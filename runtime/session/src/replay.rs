@@ -2,7 +2,6 @@
 
 use crate::backend::{Backend, Launch, LoadFailure};
 use crate::code::Code;
-use crate::field::WireError;
 use crate::frame::{Answer, Frame, Kind};
 use crate::image;
 use crate::limits::{
@@ -11,40 +10,12 @@ use crate::limits::{
 };
 use crate::ranges::{Ranges, Span};
 use crate::record::{Record, records};
+use crate::refused::{Output, Refused};
 use crate::report::Report;
-use crate::transport::Lost;
 use atoll_cuda_api::constants::CU_STREAM_NON_BLOCKING;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-/// The destination of answers.
-pub trait Output {
-    /// Sends bytes at once, or together with later ones.
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Lost>;
-}
-
-/// Why the server ends a session.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// Bytes that are not valid records.
-    #[error("the client sent invalid records: {0}")]
-    Wire(#[from] WireError),
-    /// A message was lost or sent twice.
-    #[error("the client sent message {found} instead of {expected}")]
-    Sequence {
-        /// The next number.
-        expected: u32,
-        /// The number that came.
-        found: u32,
-    },
-    /// A copy to the host in a message that gets no answer.
-    #[error("the client asked for a copy to the host in a message without an answer")]
-    CopyWithoutAnswer,
-    /// The client has closed the connection.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-}
 
 /// The owner of a range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +118,9 @@ impl<B: Backend> Replayer<B> {
             };
             let call = self.report.calls;
             self.report.calls += 1;
-            match ordered.map_err(Failed::from).and(result) {
+            let result = ordered.map_err(Failed::from).and(result);
+            self.backend.observe(&record, result.as_ref().map(Vec::as_slice).map_err(|failed| failed.0));
+            match result {
                 result if is_asked && record.wait().is_some() => last = result,
                 Ok(_) => {}
                 Err(code) => {
@@ -342,6 +315,7 @@ impl<B: Backend> Replayer<B> {
                 (Ok(()), _) => {}
             }
             output.write(part)?;
+            self.backend.observe_part(part);
             at += part.len() as u64;
         }
         if at == 0 {

@@ -2,7 +2,9 @@
 
 mod device;
 
-use atoll_session::{Client, Code, Frame, HostCopy, Kind, Output, Record, Refused, Replayer};
+use atoll_session::{
+    Client, Code, Frame, HostCopy, Kind, Output, Pattern, Record, Recording, Refused, Replayer, Run, Steps, Values,
+};
 use device::{BASE, MEMORY, Wire, connect, facts};
 
 /// A client with a module and its kernel `add_one`.
@@ -334,4 +336,29 @@ fn a_server_of_another_version_is_refused() {
         assert_eq!(refused, code, "{why}");
     }
     assert_eq!(facts().attribute(1), Some(1024));
+}
+
+#[test]
+fn an_observed_session_is_recorded_and_runs_have_a_pattern() {
+    let run = |value: u8, blocks: u32| {
+        let (mut client, kernel) = prepared();
+        let at = client.allocate(1, 100).expect("room");
+        client.copy_in(0, at, &[value; 100]).expect("a copy");
+        client.launch(0, kernel, [[blocks, 1, 1], [1; 3]], (0, false), &params(at, 100)).expect("a launch");
+        client.copy_out(0, HostCopy { to: 0, bytes: 100 }, at).expect("a copy");
+        let completed = client.complete_copies();
+        assert_eq!(completed.is_ok(), blocks != 999);
+        Wire::recording()
+    };
+    let files = [run(1, 1), run(2, 1), run(3, 1)];
+    let sessions = files.each_ref().map(|file| Steps::of(Recording::read(file).expect("a recording")).expect("steps"));
+    assert_eq!(sessions[0].images.values().copied().collect::<Vec<&[u8]>>(), [b"image"]);
+    let runs = sessions.each_ref().map(Run::whole);
+    let pattern = Pattern::of(&runs[..2]).expect("a pattern");
+    let values = pattern.values(&runs[2]).expect("another run");
+    assert_eq!(values, Values { inputs: vec![&[3; 100]], outputs: vec![&[4; 100]] });
+    // The device refuses a launch of 999 blocks.
+    let failed = run(4, 999);
+    let why = Steps::of(Recording::read(&failed).expect("a recording")).expect_err("a failed call").to_string();
+    assert!(why.starts_with("call 4 (cuLaunchKernel) failed: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"), "{why}");
 }

@@ -2,8 +2,9 @@
 //! written, and a server carries any message out without a panic.
 
 use atoll_session::{
-    Answer, Backend, Channel, Code, DeviceFacts, Frame, Hello, KernelFacts, Kind, Launch, LoadFailure, Lost, Output,
-    Pass, Record, Replayer, Resume, Span, Welcome, records,
+    Answer, Backend, Channel, Code, DeviceFacts, Frame, Function, Hello, Item, KernelFacts, Kind, Launch, LoadFailure,
+    Lost, Operation, Output, Pass, Pattern, Place, Record, Recording, Replayer, Resume, Run, Span, Steps, Welcome,
+    recording_head, records,
 };
 use bolero::check;
 
@@ -243,5 +244,86 @@ fn mutated_programs() {
             bytes[at] = *byte;
         }
         exercise(&bytes);
+    });
+}
+
+/// A recording of calls that all succeed. They copy this data to the device. A launch and a copy to
+/// the host follow.
+fn recorded(calls: &[Record<'_>], data: &[u8]) -> Vec<u8> {
+    let facts = KernelFacts { params: vec![(0, 8), (8, 16)], attributes: [1; 10] }.write();
+    let variable = [MEMORY.at + (1 << 19), 8].map(u64::to_le_bytes).concat();
+    let memory = calls
+        .iter()
+        .find_map(|call| if let Record::Allocate { at, bytes } = call { Some((*at, *bytes)) } else { None });
+    let (at, bytes) = memory.unwrap_or((MEMORY.at, 0));
+    let params = [at, at + bytes, 5].map(u64::to_le_bytes).concat();
+    let mut file = recording_head(MEMORY);
+    let mut write = |call: Record<'_>| {
+        let answer = match call {
+            Record::GetKernel { .. } => facts.as_slice(),
+            Record::GetVariable { .. } => variable.as_slice(),
+            _ => &[],
+        };
+        if let Record::CopyOut { bytes, .. } = call {
+            Item::Part(&vec![0; bytes as usize]).write(&mut file);
+        }
+        Item::Call(&call, Ok(answer)).write(&mut file);
+    };
+    for call in calls {
+        match *call {
+            Record::CopyIn { stream, to, .. } => write(Record::CopyIn { stream, to, bytes: data }),
+            Record::GetKernel { kernel, module, name } => {
+                write(Record::GetKernel { kernel, module, name });
+                let (grid, block, shared_bytes, cooperative) = ([1; 3], [1; 3], 0, 0);
+                write(Record::Launch { stream: 0, kernel, grid, block, shared_bytes, cooperative, params: &params });
+            }
+            other => write(other),
+        }
+    }
+    write(Record::CopyOut { stream: 0, from: at, bytes });
+    Item::End.write(&mut file);
+    file
+}
+
+#[test]
+fn any_bytes_are_a_recording_or_an_error() {
+    check!().for_each(|bytes: &[u8]| {
+        let items = [recording_head(MEMORY).as_slice(), bytes].concat();
+        for file in [bytes, &items] {
+            if let Ok(recording) = Recording::read(file) {
+                let _ = Steps::of(recording);
+            }
+        }
+    });
+}
+
+#[test]
+fn functions_of_recordings_stay_inside_their_buffers() {
+    check!().with_type::<[u8; 12]>().for_each(|numbers| {
+        let bytes = program(numbers);
+        let calls: Vec<Record<'_>> = records(&bytes).map_while(Result::ok).collect();
+        let files = [b"abc", b"abd"].map(|data| recorded(&calls, data));
+        let sessions = files.each_ref().map(|file| Steps::of(Recording::read(file).expect("a recording")));
+        let [Ok(one), Ok(two)] = &sessions else { return };
+        let runs = [Run::whole(one), Run::whole(two)];
+        let Ok(pattern) = Pattern::of(&runs) else { return };
+        for writes in [None, Some(Vec::new()), Some(vec![(0, 0)])] {
+            let Ok(function) = Function::of(&pattern, &|_| writes.clone()) else { continue };
+            let check = |place: &Place, bytes: u64| {
+                assert!(place.offset + bytes <= function.buffers[place.buffer].bytes, "{function:?}");
+            };
+            for operation in &function.operations {
+                match operation {
+                    Operation::Copy { to, from, bytes } => {
+                        check(to, *bytes);
+                        check(from, *bytes);
+                    }
+                    Operation::Fill { to, bytes, .. } => check(to, *bytes),
+                    Operation::Launch { params, .. } => {
+                        params.iter().flat_map(|param| &param.addresses).for_each(|(_, place)| check(place, 0));
+                    }
+                }
+            }
+        }
     });
 }

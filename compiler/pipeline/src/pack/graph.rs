@@ -3,12 +3,12 @@
 use super::constants::Constants;
 use super::expression::{self, Symbols};
 use super::kernels::{self, KernelSet};
-use super::manifest::{Arg, Buffer, Copy, Fill, Kind, Manifest, Step, Value};
+use super::manifest::{Address, Arg, Buffer, Copy, Fill, Kind, Manifest, Raw, Step, Value};
 use super::{PackError, arguments};
 use atoll_frontend::tensor::{Tensor, is_float, wrap_int};
 use atoll_kgraph::{
     Argument, BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, DType, Expr, FORMAT_VERSION, KernelGraph, LaunchSpec,
-    Node, NodeId, NodeKind, SymbolId, SymbolSpec,
+    Node, NodeId, NodeKind, Relocation, SymbolId, SymbolSpec,
 };
 use atoll_ptx::{Function, Name};
 use std::collections::BTreeMap;
@@ -231,14 +231,34 @@ impl Builder<'_> {
             Arg::Value(Value::Text(name)) if expression::is_word(name) && !self.symbols.contains_key(name) => {
                 return Err(format!("there is neither a buffer nor a symbol `{name}`"));
             }
-            Arg::Raw(raw) => return arguments::raw(parameter, &raw.bytes),
+            Arg::Raw(raw) => return self.raw(parameter, raw),
             Arg::Value(value) => return arguments::literal(parameter, value, |value| expr(value, &self.symbols)),
         };
-        if parameter.ty.bytes() != 8 || !parameter.dimensions.is_empty() {
+        if !is_address(parameter) {
             return Err(format!("a buffer needs a 64-bit parameter, and this one has type .{}", parameter.ty));
         }
         self.check_offset(buffer, &offset)?;
         Ok(Argument::Buffer { buffer, offset })
+    }
+
+    /// The bytes of a parameter, with addresses of buffers in it.
+    fn raw(&self, parameter: &atoll_ptx::Variable, raw: &Raw) -> Result<Argument, String> {
+        let relocation = |address: &Address| {
+            let (buffer, offset) = (self.buffer(&address.buffer)?, expr(&address.offset, &self.symbols)?);
+            self.check_offset(buffer, &offset)?;
+            Ok(Relocation { at: address.at, buffer, offset })
+        };
+        let mut found = raw.addresses.iter().map(relocation).collect::<Result<Vec<Relocation>, String>>()?;
+        found.sort_unstable_by_key(|relocation| relocation.at);
+        match arguments::raw(parameter, &raw.bytes)? {
+            // A pointer, and no structure.
+            Argument::Bytes { .. } if found.len() == 1 && found[0].at == 0 && is_address(parameter) => {
+                let Relocation { buffer, offset, .. } = found.remove(0);
+                Ok(Argument::Buffer { buffer, offset })
+            }
+            Argument::Bytes { align, bytes, .. } => Ok(Argument::Bytes { align, bytes, relocations: found }),
+            other => Ok(other),
+        }
     }
 
     /// Checks that an offset lies in its buffer, if both sizes are constant. Other offsets are
@@ -268,9 +288,14 @@ impl Builder<'_> {
                 ));
             }
             let positions = kernels::parameters(roots)?;
-            let buffers = positions.iter().map(|&index| match &args[index] {
-                Argument::Buffer { buffer, .. } => Ok(*buffer),
-                _ => Err("a number is used as an address; give a buffer".to_owned()),
+            let no_buffer = || "a number is used as an address; give a buffer".to_owned();
+            let buffers = positions.iter().map(|&(index, at)| match &args[index] {
+                Argument::Buffer { buffer, .. } if at == 0 => Ok(*buffer),
+                Argument::Bytes { relocations, .. } => {
+                    let found = relocations.iter().find(|relocation| relocation.at == at);
+                    found.map(|relocation| relocation.buffer).ok_or_else(no_buffer)
+                }
+                _ => Err(no_buffer()),
             });
             let mut buffers: Vec<BufferId> = buffers.collect::<Result<_, _>>()?;
             buffers.sort_unstable();
@@ -293,12 +318,9 @@ impl Builder<'_> {
         let writes = listed(&step.writes, &effects.writes, effects.writes_anything, "writes")?;
         self.check_written(&reads, &writes)?;
         // A buffer that is passed but not used must still exist during the launch.
-        for argument in args {
-            if let Argument::Buffer { buffer, .. } = argument
-                && !reads.contains(buffer)
-                && !writes.contains(buffer)
-            {
-                reads.push(*buffer);
+        for buffer in args.iter().flat_map(buffers_of) {
+            if !reads.contains(&buffer) && !writes.contains(&buffer) {
+                reads.push(buffer);
             }
         }
         Ok((reads, writes))
@@ -363,6 +385,20 @@ impl Builder<'_> {
             Some((spec, _)) => Err(PackError::at(format!("buffer `{}`", spec.name), "no step writes this output")),
             None => Ok(()),
         }
+    }
+}
+
+/// Whether a parameter is an address, and no structure or number of another size.
+fn is_address(parameter: &atoll_ptx::Variable) -> bool {
+    parameter.ty.bytes() == 8 && parameter.dimensions.is_empty() && parameter.vector.is_none()
+}
+
+/// The buffers whose addresses are in an argument.
+fn buffers_of(argument: &Argument) -> Vec<BufferId> {
+    match argument {
+        Argument::Buffer { buffer, .. } => vec![*buffer],
+        Argument::Bytes { relocations, .. } => relocations.iter().map(|relocation| relocation.buffer).collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -129,16 +129,15 @@ fn names(
     Ok(names)
 }
 
-/// The positions of the pointer parameters in `roots`.
+/// The pointers in `roots`: the position of the parameter, and the byte offset in it.
 ///
 /// # Errors
-/// A root is a pointer in a structure, or a variable of the module.
-pub(super) fn parameters(roots: &[Root]) -> Result<Vec<usize>, String> {
+/// A root is a variable of the module.
+pub(super) fn parameters(roots: &[Root]) -> Result<Vec<(usize, u32)>, String> {
     roots
         .iter()
         .map(|root| match root {
-            Root::Param { index, offset: 0, .. } => Ok(*index),
-            Root::Param { name, .. } => Err(format!("pointers in the structure `{name}` are not supported")),
+            Root::Param { index, offset, .. } => Ok((*index, *offset)),
             Root::Variable(name) => {
                 Err(format!("the module's variable `{name}` would outlive the invocation; pass a buffer instead"))
             }

@@ -135,6 +135,21 @@ pub(super) enum Arg {
 pub(super) struct Raw {
     /// Two hexadecimal digits per byte.
     pub(super) bytes: String,
+    /// Addresses of buffers in the parameter. Each replaces eight of the bytes.
+    #[serde(default)]
+    pub(super) addresses: Vec<Address>,
+}
+
+/// The address of a buffer in a parameter.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Address {
+    /// Offset in the parameter in bytes, a multiple of 8 in the parameter block.
+    pub(super) at: u32,
+    /// The buffer.
+    pub(super) buffer: String,
+    /// Offset in the buffer in bytes.
+    pub(super) offset: Value,
 }
 
 /// A buffer with a byte offset.

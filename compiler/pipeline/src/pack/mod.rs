@@ -35,7 +35,7 @@
 //! dependencies and the memory plan. If the analysis cannot follow an address, the step lists the
 //! buffers (`reads = […]`, `writes = […]`). An argument takes the type of its parameter. It is an
 //! expression over symbols, a number, the name of a buffer, a buffer with a byte offset, or the
-//! bytes of the parameter.
+//! bytes of the parameter, in which addresses of buffers may be.
 //!
 //! Exporters of other compilers write the same content as JSON, in `manifest.json`. Either form may
 //! also contain `format` (1), `producer`, and `kernels`, which gives aliases to kernels whose name

@@ -42,7 +42,7 @@ impl Sessions {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("sessions.sock");
         let gpu = open(Some(&library(STAND_IN)), 0).expect("the stand-in driver");
-        let options = Options { gpu, session_bytes: Some(SESSION_BYTES), sessions_max: 8 };
+        let options = Options { gpu, session_bytes: Some(SESSION_BYTES), sessions_max: 8, recordings: None };
         let server = Server::start(options, &path).expect("a server");
         let address = Address::Unix(path);
         environment(folder.path(), &library(driver), &address).expect("links");

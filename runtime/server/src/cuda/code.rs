@@ -10,7 +10,7 @@ use crate::deployed::{DeployError, Deployed};
 use crate::limits::{CUDA_FUNCTIONS_MAX, CUDA_PTX_BYTES_MAX};
 use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, Tenant};
 use atoll_fleet::Inference;
-use atoll_session::{Code, LoadFailure, Span};
+use atoll_session::{Code, LoadFailure, NoPtx, Span};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use tempfile::TempDir;
@@ -282,25 +282,23 @@ fn unload(engine: &dyn Inference, key: &FunctionKey) {
     }
 }
 
-/// The PTX in an image: the text itself, or the best PTX of a fat binary.
+/// The PTX of an image.
 fn text(image: &[u8]) -> Result<String, LoadFailure> {
     let failure = |code, log: &str| LoadFailure { code, log: log.to_owned() };
-    let ptx = if image.starts_with(&atoll_fatbin::MAGIC.to_le_bytes()) {
-        atoll_fatbin::ptx(image, CAPABILITY).map_err(|error| failure(Code::INVALID_IMAGE, &error.to_string()))?
-    } else if image.starts_with(b"\x7fELF") {
-        return Err(failure(Code::INVALID_IMAGE, "the image has only machine code; sessions of a daemon need PTX"));
-    } else {
-        image.into()
-    };
-    let end = ptx.iter().position(|byte| *byte == 0).unwrap_or(ptx.len());
-    let text = std::str::from_utf8(&ptx[..end]).map_err(|_| failure(INVALID_PTX, "the PTX is not UTF-8"))?;
+    let text = atoll_session::ptx(image, CAPABILITY).map_err(|error| match error {
+        NoPtx::MachineCode => {
+            failure(Code::INVALID_IMAGE, "the image has only machine code; sessions of a daemon need PTX")
+        }
+        NoPtx::Fatbin(error) => failure(Code::INVALID_IMAGE, &error.to_string()),
+        NoPtx::NotUtf8 => failure(INVALID_PTX, "the PTX is not UTF-8"),
+    })?;
     let number = text.lines().find_map(|line| line.trim().strip_prefix(".version"));
     let number = number.and_then(|number| number.trim().split_once('.'));
     let version = number.and_then(|(major, minor)| Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?)));
     if version.is_some_and(|version| version > PTX_VERSION_MAX) {
         return Err(failure(UNSUPPORTED_PTX_VERSION, "the version of the PTX is newer than 9.5"));
     }
-    Ok(text.to_owned())
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -314,6 +312,7 @@ mod tests {
         assert_eq!(code(b"\x7fELF\x02\x01"), Err(Code::INVALID_IMAGE));
         assert_eq!(code(b"\xff\xfe"), Err(INVALID_PTX));
         assert_eq!(code(b"// 1\n.version 99.0\n"), Err(UNSUPPORTED_PTX_VERSION));
-        assert_eq!(code(&atoll_fatbin::MAGIC.to_le_bytes()), Err(Code::INVALID_IMAGE));
+        // A fat binary that ends after its first word.
+        assert_eq!(code(&0xba55_ed50_u32.to_le_bytes()), Err(Code::INVALID_IMAGE));
     }
 }

@@ -1,8 +1,8 @@
 //! The device of a session, in the memory of the test, and the connection of a client to it.
 
 use atoll_session::{
-    Answer, Backend, Client, Code, DeviceFacts, FRAME_BYTES, Frame, KernelFacts, Launch, LoadFailure, Lost, Output,
-    Replayer, Report, Span, Transport, Welcome, limits,
+    Answer, Backend, Client, Code, DeviceFacts, FRAME_BYTES, Frame, Item, KernelFacts, Launch, LoadFailure, Lost,
+    Output, Record, Replayer, Report, Span, Transport, Welcome, limits, recording_head,
 };
 use sha2::Digest;
 use std::cell::RefCell;
@@ -99,6 +99,14 @@ impl Backend for Device {
 
     fn keep_image(&mut self, digest: [u8; 32], image: &Arc<[u8]>) {
         KEPT.with_borrow_mut(|kept| kept.insert(digest, image.clone()));
+    }
+
+    fn observe(&mut self, record: &Record<'_>, result: Result<&[u8], Code>) {
+        RECORDED.with_borrow_mut(|bytes| Item::Call(record, result).write(bytes));
+    }
+
+    fn observe_part(&mut self, part: &[u8]) {
+        RECORDED.with_borrow_mut(|bytes| Item::Part(part).write(bytes));
     }
 
     fn unload(&mut self, _module: &()) {}
@@ -204,6 +212,8 @@ thread_local! {
     /// The session of the test's thread, and the memory of its program.
     static SESSION: RefCell<Option<Replayer<Device>>> = const { RefCell::new(None) };
     static HOST: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// The recording of the session.
+    static RECORDED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// Images that the sessions of the test's thread have loaded.
     static KEPT: RefCell<BTreeMap<[u8; 32], Arc<[u8]>>> = const { RefCell::new(BTreeMap::new()) };
 }
@@ -229,6 +239,13 @@ impl Wire {
     /// What the session has done.
     pub(crate) fn report() -> Report {
         SESSION.with_borrow(|session| session.as_ref().expect("a session").report())
+    }
+
+    /// The recording of the session, which ends here.
+    pub(crate) fn recording() -> Vec<u8> {
+        let mut bytes = RECORDED.take();
+        Item::End.write(&mut bytes);
+        bytes
     }
 
     /// Memory of the program.
@@ -279,6 +296,7 @@ impl Transport for Wire {
 /// A client of a new session on this thread.
 pub(crate) fn connect() -> Client<Wire> {
     SESSION.set(Some(Replayer::new(Device::default(), memory())));
+    RECORDED.set(recording_head(memory()));
     Client::open(Wire::default(), 0).expect("a session")
 }
 

@@ -127,37 +127,43 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
             let socket = folder.path().join("sessions.sock");
             let passing = Daemon::new(address, &args.credentials, args.plain)?.pass_on(&socket)?;
-            let status = start(args, &Address::Unix(socket))?;
+            let status = start(&args.program, &terms(args), &Address::Unix(socket), true)?;
             passing.close();
             drop(folder);
             end(status)
         }
-        (None, Some(address)) => end(start(args, address)?),
+        (None, Some(address)) => end(start(&args.program, &terms(args), address, false)?),
         (None, None) => {
             if let Some(address) = daemon(args)? {
-                return end(start(args, &address)?);
+                return end(start(&args.program, &terms(args), &address, false)?);
             }
-            let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
-            let socket = folder.path().join("sessions.sock");
-            let server = Server::start(options(args)?, &socket)?;
-            let status = start(args, &Address::Unix(socket))?;
-            // Sessions of the program and of its child processes end with it.
-            let began = Instant::now();
-            while server.sessions() > 0 && began.elapsed() < BUSY_TIME {
-                server.wait_ended(u64::MAX, Duration::from_millis(5));
-            }
-            for ended in server.wait_ended(0, Duration::ZERO) {
-                say(args, &ended);
-            }
-            if server.sessions() > 0 {
-                tracing::warn!("a kernel of the program still runs after {} s; it is left", BUSY_TIME.as_secs());
-                // Stopping the server would wait for the kernel; the exit of this process does not.
-                std::mem::forget(server);
-            }
-            drop(folder);
+            let (status, ended) = run_privately(options(args)?, &args.program, &terms(args))?;
+            ended.iter().for_each(|ended| say(args, ended));
             end(status)
         }
     }
+}
+
+/// Runs a program in sessions of a server of its own. Returns the program's status and the ends of
+/// its sessions.
+pub(crate) fn run_privately(options: Options, program: &[OsString], terms: &Terms) -> Result<(ExitStatus, Vec<Ended>)> {
+    let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
+    let socket = folder.path().join("sessions.sock");
+    let server = Server::start(options, &socket)?;
+    let status = start(program, terms, &Address::Unix(socket), false)?;
+    // Sessions of the program and of its child processes end with it.
+    let began = Instant::now();
+    while server.sessions() > 0 && began.elapsed() < BUSY_TIME {
+        server.wait_ended(u64::MAX, Duration::from_millis(5));
+    }
+    let ended = server.wait_ended(0, Duration::ZERO);
+    if server.sessions() > 0 {
+        tracing::warn!("a kernel of the program still runs after {} s; it is left", BUSY_TIME.as_secs());
+        // Stopping the server would wait for the kernel; the exit of this process does not.
+        std::mem::forget(server);
+    }
+    drop(folder);
+    Ok((status, ended))
 }
 
 /// The address of the running daemon; `None` if there is none, or if options ask for a separate
@@ -226,28 +232,25 @@ fn listen(args: &Args, address: &Address) -> Result<()> {
 }
 
 fn options(args: &Args) -> Result<Options> {
-    let stand_in = beside(STAND_IN);
-    let gpu = match (&args.driver, open(None, args.ordinal), &stand_in) {
-        (Some(file), _, _) => open(Some(file), args.ordinal).or_user_error()?,
-        (None, Ok(gpu), _) => gpu,
-        // If the installed driver has no such device, the argument is wrong.
-        (None, Err(OpenError::NoLibrary { .. } | OpenError::NoDevice), Some(file)) => open(Some(file), args.ordinal)?,
-        (None, Err(error), _) => return Err(error).or_user_error(),
-    };
-    let session_bytes = args.memory_mib.map(|mib| mib.saturating_mul(1 << 20));
-    Ok(Options { gpu, session_bytes, sessions_max: SESSIONS_MAX })
+    options_of(args.driver.as_deref(), args.ordinal, args.memory_mib)
 }
 
-/// Runs the program to its end.
-fn start(args: &Args, address: &Address) -> Result<ExitStatus> {
-    let library = beside(LIBRARY).with_context(|| {
-        format!(
-            "{LIBRARY} is not beside this program; build it: cargo build --workspace, with --release if this is one"
-        )
-    })?;
-    let folder = tempfile::tempdir().context("cannot make a folder for the library")?;
-    let variables = environment(folder.path(), &library, address).context("cannot link the library")?;
-    let terms = Terms {
+/// Options of a server on a driver in a file, or on the installed one.
+pub(crate) fn options_of(driver: Option<&Path>, ordinal: u32, memory_mib: Option<u64>) -> Result<Options> {
+    let stand_in = beside(STAND_IN);
+    let gpu = match (driver, open(None, ordinal), &stand_in) {
+        (Some(file), _, _) => open(Some(file), ordinal).or_user_error()?,
+        (None, Ok(gpu), _) => gpu,
+        // If the installed driver has no such device, the argument is wrong.
+        (None, Err(OpenError::NoLibrary { .. } | OpenError::NoDevice), Some(file)) => open(Some(file), ordinal)?,
+        (None, Err(error), _) => return Err(error).or_user_error(),
+    };
+    let session_bytes = memory_mib.map(|mib| mib.saturating_mul(1 << 20));
+    Ok(Options { gpu, session_bytes, sessions_max: SESSIONS_MAX, recordings: None })
+}
+
+fn terms(args: &Args) -> Terms {
+    Terms {
         is_real_time: Some(args.class == ClassName::RealTime),
         tenant: args.tenant.as_ref().map(ToString::to_string),
         device: args.device.clone(),
@@ -255,13 +258,24 @@ fn start(args: &Args, address: &Address) -> Result<ExitStatus> {
         sm_partition: args.sm_partition,
         quota_request: args.quota_request,
         quota_limit: args.quota_limit,
-    };
-    let (program, arguments) = args.program.split_first().ok_or_else(|| user_error("no program is given"))?;
+    }
+}
+
+/// Runs the program to its end. `has_token` says whether the token in the environment is for this
+/// process: the program does not get it.
+fn start(program: &[OsString], terms: &Terms, address: &Address, has_token: bool) -> Result<ExitStatus> {
+    let library = beside(LIBRARY).with_context(|| {
+        format!(
+            "{LIBRARY} is not beside this program; build it: cargo build --workspace, with --release if this is one"
+        )
+    })?;
+    let folder = tempfile::tempdir().context("cannot make a folder for the library")?;
+    let variables = environment(folder.path(), &library, address).context("cannot link the library")?;
+    let (program, arguments) = program.split_first().ok_or_else(|| user_error("no program is given"))?;
     let signals = Signals::take().context("cannot receive signals")?;
     let mut command = Command::new(program);
     command.args(arguments).envs(variables).env("ATOLL_SESSION_TERMS", terms.write());
-    if matches!(args.server, Some(Address::Tcp(_))) {
-        // It is for this process. The program needs none.
+    if has_token {
         command.env_remove(TOKEN_VARIABLE);
     }
     let started = command.spawn();
@@ -312,7 +326,7 @@ impl Signals {
 }
 
 /// Exits with the program's exit code, or 128 plus the signal that ended it.
-fn end(status: ExitStatus) -> Result<()> {
+pub(crate) fn end(status: ExitStatus) -> Result<()> {
     match status.code().or_else(|| status.signal().map(|signal| 128 + signal)) {
         Some(0) | None => Ok(()),
         Some(code) => std::process::exit(code),

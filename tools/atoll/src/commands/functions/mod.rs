@@ -2,6 +2,8 @@
 
 mod alias;
 mod deploy;
+#[cfg(all(feature = "compiler", feature = "cuda"))]
+mod from_trace;
 pub(super) mod invoke;
 pub(super) mod ls;
 mod rm;
@@ -13,6 +15,7 @@ use clap::Subcommand;
 const EXAMPLES: &str = "\
 Examples:
   atoll fn deploy gemm.kg --name gemm --class real-time
+  atoll fn from-trace 1.trace 2.trace 3.trace -o classify.kg
   atoll fn invoke gemm a=a.npy b=@9f86d0…0a08 --save out/
   atoll fn invoke gemm --then relu:y=x --keep
   atoll fn invoke gemm a=a.npy --async=first
@@ -31,6 +34,8 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Deploy(deploy::Args),
+    #[cfg(all(feature = "compiler", feature = "cuda"))]
+    FromTrace(Box<from_trace::Args>),
     Ls(ls::Args),
     Rm(rm::Args),
     Alias(alias::Args),
@@ -40,6 +45,8 @@ enum Command {
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Deploy(args) => deploy::run(&args),
+        #[cfg(all(feature = "compiler", feature = "cuda"))]
+        Command::FromTrace(args) => from_trace::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Rm(args) => rm::run(&args),
         Command::Alias(args) => alias::run(&args),

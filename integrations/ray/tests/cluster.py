@@ -9,47 +9,24 @@ and exits with 0 if all succeed. Ends every process that it started, by its id.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import ray
+from machines import TIMEOUT_S, Machine, adopt_orphans, check, descendants, end_all, until
 
 import atoll_ray
 from atoll_ray import node
 from atoll_ray.controller import pause_after
 from atoll_ray.daemon import Daemon, DaemonError, LeaseRequest
 from atoll_ray.holder import Holder
-
-TIMEOUT_S = 120.0
-SOURCES = Path(__file__).parent.parent / "src"
-PR_SET_CHILD_SUBREAPER = 36
-
-
-def until(what: str, is_so: Callable[[], Any]) -> Any:
-    """Waits until something is so, and returns it."""
-    start = time.monotonic()
-    while not (found := is_so()):
-        if time.monotonic() - start > TIMEOUT_S:
-            raise TimeoutError(f"timed out waiting: {what}")
-        time.sleep(0.1)
-    return found
-
-
-def check(is_so: bool, found: object) -> None:
-    """Like `assert`, also with -O."""
-    if not is_so:
-        raise AssertionError(found)
 
 
 def refused(call: Callable[[], object], status: int, says: str) -> None:
@@ -61,89 +38,6 @@ def refused(call: Callable[[], object], status: int, says: str) -> None:
         raise AssertionError(f"it was done: {found}")
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes below one, from /proc."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                # The name of the program may have spaces and parentheses.
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
-    found, queue = [], [pid]
-    while queue:
-        below = children.get(queue.pop(), [])
-        found += below
-        queue += below
-    return found
-
-
-def end_all() -> None:
-    """Ends everything that was started here. Orphans come to this process, so none escapes."""
-    while pids := [pid for pid in descendants(os.getpid())]:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        time.sleep(0.05)
-
-
-class Machine:
-    """A daemon with its own port, socket and state, as on a machine of its own."""
-
-    def __init__(self, atoll: str, folder: Path, address: str) -> None:
-        self.atoll, self.folder, self.address = atoll, folder, address
-        (folder / "repository").mkdir(parents=True)
-        self.url = ""
-        self.start(free_port())
-
-    def start(self, port: int) -> None:
-        ready = self.folder / "ready"
-        ready.unlink(missing_ok=True)
-        folders = ("XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
-        environment = os.environ | {name: str(self.folder) for name in folders}
-        environment.pop("ATOLL_CONTROL_SOCKET", None)
-        arguments = ["serve", "--http-port", str(port), "--no-grpc", "--metrics-port", "0", "--compute-units", "2"]
-        arguments += ["--memory-limit", "256M", "--model-repository", str(self.folder / "repository")]
-        with open(self.folder / "daemon.log", "a") as log:
-            command = [self.atoll, *arguments, "--ready-file", str(ready)]
-            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        until("the daemon is ready", lambda: ready.exists() or self.process.poll() is not None)
-        check(self.process.poll() is None, (self.folder / "daemon.log").read_text())
-        self.port = port
-        self.url = f"http://127.0.0.1:{port}"
-        self.daemon = Daemon(self.url, timeout_s=30.0)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def join(self, head: str | None, temporary: Path) -> None:
-        """Starts Ray's node of this machine with `atoll-ray start`."""
-        where = ["--head", f"--port={free_port()}"] if head is None else [f"--address={head}"]
-        if head is None:
-            self.head = f"{self.address}:{where[1].partition('=')[2]}"
-            where += ["--include-dashboard=false", f"--temp-dir={temporary}"]
-        where += [f"--node-ip-address={self.address}", "--num-cpus=2", "--object-store-memory=100000000", "--block"]
-        where += ["--disable-usage-stats", f"--dashboard-agent-listen-port={free_port()}"]
-        environment = os.environ | {
-            "PYTHONPATH": str(SOURCES),
-            "ATOLL_CONTROL_SOCKET": str(self.folder / "atoll.sock"),
-            "ATOLL_PROGRAM": self.atoll,
-        }
-        command = [sys.executable, "-m", "atoll_ray", "start", "--url", self.url, "--", *where]
-        with open(self.folder / "ray.log", "w") as log:
-            self.ray = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-
-
 @contextlib.contextmanager
 def cluster(atoll: str, folder: Path) -> Iterator[list[Machine]]:
     # The paths of Ray's sockets must be short.
@@ -152,12 +46,7 @@ def cluster(atoll: str, folder: Path) -> Iterator[list[Machine]]:
         machines = [Machine(atoll, folder / "1", "127.0.0.2"), Machine(atoll, folder / "2", "127.0.0.3")]
         machines[0].join(None, temporary)
         head = machines[0].head
-
-        def answers() -> bool:
-            check(machines[0].ray.poll() is None, (folder / "1" / "ray.log").read_text())
-            return "Ray runtime started" in (folder / "1" / "ray.log").read_text()
-
-        until("Ray's head is there", answers)
+        until("Ray's head is there", lambda: machines[0].ray_says("Ray runtime started"))
         ray.init(address=head, _node_ip_address="127.0.0.2", log_to_driver=False, logging_level="ERROR")
         machines[1].join(head, temporary)
         until("both nodes are there", lambda: sum(one["Alive"] for one in ray.nodes()) == 2)
@@ -334,14 +223,12 @@ def test_deployment(machines: list[Machine], bundle: Path) -> None:
 
 def main() -> None:
     atoll, bundle, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    # Processes whose parents die come to this one.
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     joined = node._take_resources(["--x", '--resources={"a": 1}', "--y"])
     check(joined == ({"a": 1}, ["--x", "--y"]), joined)
     check([pause_after(count) for count in (0, 1, 5, 5000)] == [1, 2, 30, 30], "pauses have a limit")
     with cluster(atoll, folder) as machines:
-        sock = str(machines[0].folder / "atoll.sock")
-        subprocess.run([atoll, "fn", "deploy", str(bundle), "--control-socket", sock], check=True, capture_output=True)
+        machines[0].deploy(bundle)
         test_holder(machines[0], "affine")
         test_bad_input(machines[0], "affine")
         test_deployment(machines, bundle)

@@ -12,6 +12,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from .endpoint import LIST_AGE_S, Endpoint
+from .kept import Kept
 from .replica import Replica
 from .spec import Spec, check_replicas
 
@@ -72,7 +73,9 @@ class Controller:
         # Replicas get the bundle from Ray's object store.
         self._bundle = None if bundle is None else ray.put(bundle)
         self._lock = threading.Lock()
-        self._target = spec.replicas
+        # If Ray has restarted this actor, the number that was asked for last.
+        self._kept = Kept(spec.name)
+        self._target = int(self._kept.value(str(spec.replicas)))
         self._members: list[_Member] = []
         # Surplus replicas, which release their leases.
         self._ending: list[_Member] = []
@@ -88,6 +91,7 @@ class Controller:
     def scale(self, replicas: int) -> None:
         """Changes the number of replicas. Surplus replicas release their leases."""
         check_replicas(replicas)
+        self._kept.set(str(replicas))
         with self._lock:
             self._target = replicas
 

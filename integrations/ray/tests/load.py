@@ -36,10 +36,7 @@ class Handle(atoll_ray.Handle):
             answer = self._driver.ask("endpoints", timeout_s=max(timeout_s, 0.1), name=self.name)
         except RuntimeError as error:
             raise DriverLost(str(error)) from error
-        found = [atoll_ray.Endpoint(**one) for one in answer]
-        with self._lock:
-            self._endpoints, self._asked_at = found, time.monotonic()
-            return list(found)
+        return [atoll_ray.Endpoint(**one) for one in answer]
 
     def _why(self) -> str:
         return "see the driver"

@@ -13,7 +13,7 @@ class Kept:
     """A value of the actor that runs this code."""
 
     def __init__(self, name: str) -> None:
-        self._key = f"replicas-{name}".encode()
+        self._key = name.encode()
         self._is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
 
     def value(self, first: str) -> str:

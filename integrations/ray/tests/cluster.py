@@ -1,17 +1,20 @@
 """Deployments on a real Ray cluster of two nodes on loopback, each with a real daemon.
 
-    cluster.py ATOLL BUNDLE FOLDER
+    cluster.py ATOLL BUNDLE FOLDER [short]
 
 ATOLL is the program, BUNDLE the packed `tests/functions/affine.toml`, and FOLDER an empty folder. Prints each check,
-and exits with 0 if all succeed. Ends every process that it started, by its id.
+and exits with 0 if all succeed. With `short`, it has one node, and one replica serves. Ends every process that it
+started, by its id.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -19,14 +22,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import graph_checks
 import ray
-from machines import TIMEOUT_S, Machine, adopt_orphans, check, descendants, end_all, until
+from machines import AUTH_VARIABLES, TIMEOUT_S, Machine, adopt_orphans, check, descendants, end_all, until
 
 import atoll_ray
-from atoll_ray import node
-from atoll_ray.controller import pause_after
+from atoll_ray import hints, node
 from atoll_ray.daemon import Daemon, DaemonError, LeaseRequest
 from atoll_ray.holder import Holder
+
+#: The file of the cluster's token, which the head makes.
+TOKEN_FILE = "auth_token"
 
 
 def refused(call: Callable[[], object], status: int, says: str) -> None:
@@ -39,17 +45,20 @@ def refused(call: Callable[[], object], status: int, says: str) -> None:
 
 
 @contextlib.contextmanager
-def cluster(atoll: str, folder: Path) -> Iterator[list[Machine]]:
+def cluster(atoll: str, folder: Path, count: int) -> Iterator[list[Machine]]:
     # The paths of Ray's sockets must be short.
     temporary = Path(tempfile.mkdtemp(prefix="ar", dir="/tmp"))
     try:
-        machines = [Machine(atoll, folder / "1", "127.0.0.2"), Machine(atoll, folder / "2", "127.0.0.3")]
-        machines[0].join(None, temporary)
+        machines = [Machine(atoll, folder / str(at), f"127.0.0.{at + 1}") for at in range(1, count + 1)]
+        # The head makes the token, and the other nodes and this program have it.
+        token = {"RAY_AUTH_TOKEN_PATH": str(folder / TOKEN_FILE)}
+        machines[0].join(None, temporary, token)
         head = machines[0].head
         until("Ray's head is there", lambda: machines[0].ray_says("Ray runtime started"))
         ray.init(address=head, _node_ip_address="127.0.0.2", log_to_driver=False, logging_level="ERROR")
-        machines[1].join(head, temporary)
-        until("both nodes are there", lambda: sum(one["Alive"] for one in ray.nodes()) == 2)
+        for machine in machines[1:]:
+            machine.join(head, temporary, token)
+        until("all nodes are there", lambda: sum(one["Alive"] for one in ray.nodes()) == count)
         yield machines
     except BaseException:
         # Before Ray is gone, which ends programs that are connected to it.
@@ -143,6 +152,51 @@ def test_bad_input(machine: Machine, function: str) -> None:
     refused(lambda: Daemon("ftp://x").capacity(), None, "is not the URL of a daemon")  # type: ignore[arg-type]
 
 
+def test_token(folder: Path, head: str) -> None:
+    print("a program without the token of the cluster is refused")
+    check((folder / TOKEN_FILE).stat().st_mode & 0o777 == 0o600, "only this user may read the token")
+    code = f"import ray; ray.init(address={head!r}, _node_ip_address='127.0.0.2'); print('connected')"
+    plain = {name: value for name, value in os.environ.items() if name not in AUTH_VARIABLES}
+    for variables in [
+        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)},
+        {"RAY_AUTH_MODE": "disabled"},
+    ]:
+        # Without a token, Ray repeats its requests until its patience ends, which this shortens.
+        limits = {"RAY_gcs_server_request_timeout_seconds": "5", "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
+        command = [sys.executable, "-c", code]
+        try:
+            done = subprocess.run(
+                command, env=plain | limits | variables, capture_output=True, text=True, timeout=60.0, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            check(b"connected" not in (error.stdout or b""), error.stdout)
+            continue
+        check(done.returncode != 0 and "connected" not in done.stdout, done)
+
+
+def test_hints() -> None:
+    print("the autoscaler is told of replicas that may come")
+    spec = {"sm": 10, "quota": (0.1, 0.1), "mem": "1M", "ttl_s": 6}
+    handle = atoll_ray.deploy("affine", name="hinted", replicas=1, headroom=2, **spec)  # type: ignore[arg-type]
+    bundle = {node.SM_PCT: 1.0, node.MEM_MIB: 1.0}
+    actor = hints.actor()
+    until("the hint", lambda: ray.get(actor.sent.remote()) == [bundle] * 3)
+    handle.scale(2)
+    until("the hint follows", lambda: ray.get(actor.sent.remote()) == [bundle] * 4)
+    handle.wait(2, TIMEOUT_S)
+    handle.delete()
+    until("the hint is taken back", lambda: ray.get(actor.sent.remote()) == [])
+
+
+def test_serves(machine: Machine, bundle: Path) -> None:
+    print("a bundle is deployed to a replica, and serves")
+    handle = atoll_ray.deploy(bundle, sm=30, quota=(0.4, 0.8), mem="2M", class_="rt", ttl_s=6)
+    handle.wait(1, TIMEOUT_S)
+    serve(handle)
+    handle.delete()
+    check(machine.daemon.leases() == [], machine.daemon.leases())
+
+
 def test_deployment(machines: list[Machine], bundle: Path) -> None:
     print("nodes register what their daemons can promise")
     total = ray.cluster_resources()
@@ -223,15 +277,27 @@ def test_deployment(machines: list[Machine], bundle: Path) -> None:
 
 def main() -> None:
     atoll, bundle, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    is_short = sys.argv[4:] == ["short"]
+    token = folder / TOKEN_FILE
+    if os.environ.get("RAY_AUTH_TOKEN_PATH") != str(token):
+        # Ray reads these once, when it is imported.
+        os.environ.pop("RAY_AUTH_TOKEN", None)
+        os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)})
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     adopt_orphans()
-    joined = node._take_resources(["--x", '--resources={"a": 1}', "--y"])
-    check(joined == ({"a": 1}, ["--x", "--y"]), joined)
-    check([pause_after(count) for count in (0, 1, 5, 5000)] == [1, 2, 30, 30], "pauses have a limit")
-    with cluster(atoll, folder) as machines:
+    with cluster(atoll, folder, 1 if is_short else 2) as machines:
         machines[0].deploy(bundle)
         test_holder(machines[0], "affine")
         test_bad_input(machines[0], "affine")
-        test_deployment(machines, bundle)
+        if is_short:
+            test_serves(machines[0], bundle)
+        else:
+            machines[1].deploy(bundle)
+            test_token(folder, machines[0].head)
+            test_deployment(machines, bundle)
+            test_hints()
+            graph_checks.test_deadlines()
+            graph_checks.test_graph(machines, bundle)
     print("all of it holds")
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
-from ray.util import get_placement_group, placement_group, placement_group_table, remove_placement_group
+import ray
+from ray.util import placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 #: Ray's strategies for the bundles of a group.
@@ -15,7 +16,7 @@ STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 class Places:
     """A placement group for each copy of a graph, with one bundle of resources for each stage.
 
-    Groups have names, so an actor that Ray has restarted finds those of its predecessor.
+    Groups have names, by which an actor that Ray has restarted finds those of its predecessor.
     """
 
     def __init__(self, name: str, bundles: list[dict[str, float]], strategy: str, is_restarted: bool) -> None:
@@ -23,14 +24,12 @@ class Places:
         self._bundles = bundles
         self._strategy = strategy
         self._lock = threading.Lock()
-        self._groups: dict[int, Any] = {}
-        names = group_names(name)
-        for group in names:
-            if is_restarted:
-                self._groups[names[group]] = get_placement_group(group)
-            else:
-                # It is of an earlier graph with this name, whose actor ended without removing it.
-                remove_placement_group(get_placement_group(group))
+        self._groups: dict[int, PlacementGroup] = {}
+        if is_restarted:
+            self._groups = groups(name)
+        else:
+            # They are of an earlier graph with this name, whose actor ended without removing them.
+            remove(name)
 
     def strategy(self, copy: int, stage: int) -> PlacementGroupSchedulingStrategy:
         """Where the replica of a stage in a copy runs. Creates the group of the copy if there is none."""
@@ -63,21 +62,31 @@ def group_name(graph: str, copy: int) -> str:
     return f"atoll/{graph}/{copy}"
 
 
-def group_names(graph: str) -> dict[str, int]:
-    """The groups of a graph that Ray has, with the copies that they are of."""
+def groups(graph: str) -> dict[int, PlacementGroup]:
+    """The groups of a graph that Ray has, with the copies that they are of.
+
+    Ray finds groups by their names only for programs of one namespace, and so they are found in its table here.
+    """
     start = group_name(graph, 0)[:-1]
-    names = [one["name"] for one in placement_group_table().values() if one["state"] != "REMOVED"]
-    return {name: int(name[len(start) :]) for name in names if name.startswith(start) and name[len(start) :].isdigit()}
+    found = {}
+    for entry in placement_group_table().values():
+        copy = entry["name"].removeprefix(start)
+        if entry["state"] != "REMOVED" and entry["name"].startswith(start) and copy.isdigit():
+            id_ = ray.PlacementGroupID(bytes.fromhex(entry["placement_group_id"]))
+            found[int(copy)] = PlacementGroup(id_)
+    return found
 
 
 def remove(graph: str) -> None:
-    """Removes all groups of a graph, for example if its actor has ended without doing so."""
-    for name in group_names(graph):
-        remove_placement_group(get_placement_group(name))
+    """Removes all groups of a graph."""
+    for group in groups(graph).values():
+        remove_placement_group(group)
 
 
-def node_of(copy: int, graph: str) -> list[str]:
-    """The machines of a copy's bundles, as Ray names them, in the order of the stages."""
-    group = get_placement_group(group_name(graph, copy))
-    found: dict[int, str] = placement_group_table(group)["bundles_to_node_id"]
-    return [found[at] for at in sorted(found)]
+def nodes_of(copy: int, graph: str) -> list[str]:
+    """The machines of a copy's bundles, as Ray names them, in the order of the stages. Empty if there is no group."""
+    group = groups(graph).get(copy)
+    if group is None:
+        return []
+    nodes: dict[int, str] = placement_group_table(group)["bundles_to_node_id"]
+    return [nodes[at] for at in sorted(nodes)]

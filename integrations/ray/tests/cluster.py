@@ -10,6 +10,7 @@ started, by its id.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import secrets
 import shutil
@@ -298,6 +299,12 @@ def main() -> None:
             test_hints()
             graph_checks.test_deadlines()
             graph_checks.test_graph(machines, bundle)
+            if importlib.util.find_spec("starlette") is None:
+                print("SKIPPED: the deployment class for Ray Serve: `ray[serve]` is not installed")
+            else:
+                import serve_checks
+
+                serve_checks.test_serve(machines, bundle)
     print("all of it holds")
 
 

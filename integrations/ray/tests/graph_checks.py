@@ -107,7 +107,7 @@ def test_graph(machines: list[Machine], bundle: Path) -> None:
     # The daemon refuses inputs of different lengths.
     raises(StageFailed, "stage `first`", lambda: graph.infer({"x": floats([1, 2]), "b": floats([1, 2, 3])}))
     raises(ValueError, "there is a graph", lambda: atoll_ray.deploy_graph("twice", stages("f"), {"y": "second.y"}))
-    near = {"strategy": "NEAR"}
+    near: dict[str, Any] = {"strategy": "NEAR"}
     raises(ValueError, "'NEAR'", lambda: atoll_ray.deploy_graph("n", stages("f"), {"y": "second.y"}, **near))
     check(atoll_ray.get_graph("twice").infer({"x": floats([0]), "b": floats([1])})["y"].shape == (1,), "found by name")
 

@@ -61,7 +61,8 @@ class Load:
         #: When the current request of each client began.
         self._began: dict[int, float] = {}
         self._handle = Handle(name, driver)
-        self._threads = [threading.Thread(target=self._run, args=[client], daemon=True) for client in range(clients)]
+        numbered = range(clients)
+        self._threads = [threading.Thread(target=self._run, args=[client], daemon=True) for client in numbered]
         for thread in self._threads:
             thread.start()
 

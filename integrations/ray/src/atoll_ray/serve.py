@@ -137,7 +137,8 @@ def app(
         options["num_replicas"] = spec.replicas
     else:
         options["autoscaling_config"] = dict(autoscaling)
-    return serve.deployment(Function, **options).bind(spec, bundle)
+    bound: serve.Application = serve.deployment(**options)(Function).bind(spec, bundle)
+    return bound
 
 
 def _error(status: int, message: str) -> Response:

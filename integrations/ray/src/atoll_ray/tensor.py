@@ -63,8 +63,8 @@ class Tensor:
             raise ValueError(f"datatype {self.datatype!r}: it is one of {', '.join(SIZES)}")
         if any(length < 0 for length in self.shape):
             raise ValueError(f"shape {list(self.shape)} has a negative length")
-        if (expected := size * math.prod(self.shape)) != self.data.nbytes:
-            raise ValueError(f"{self.datatype}{list(self.shape)} has {expected} bytes, but {self.data.nbytes} are given")
+        if (expected := size * math.prod(self.shape)) != (given := self.data.nbytes):
+            raise ValueError(f"{self.datatype}{list(self.shape)} has {expected} bytes, but {given} are given")
 
     @classmethod
     def of(cls, value: Any) -> Tensor:
@@ -116,7 +116,7 @@ def encode(tensors: Mapping[str, Tensor], parameters: Mapping[str, Any]) -> tupl
 
 
 def decode(body: bytes, head_bytes: int) -> dict[str, Tensor]:
-    """The outputs of an answer whose first ``head_bytes`` are JSON. Raises ``ValueError`` if the answer is malformed."""
+    """The outputs of an answer whose first ``head_bytes`` are JSON. Raises ``ValueError`` if it is malformed."""
     try:
         outputs = json.loads(body[:head_bytes])["outputs"]
         rest = memoryview(body)[head_bytes:]

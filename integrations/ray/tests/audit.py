@@ -14,7 +14,7 @@ from atoll_ray.daemon import DaemonError
 #: Pause between two looks at a daemon, in seconds.
 LOOK_S = 0.3
 
-#: A daemon looks for ended leases several times a second. This is the time until everyone can see the end, in seconds.
+#: A daemon looks for ended leases several times a second. This is the time until all can see the end, in seconds.
 SLACK_S = 2.0
 
 
@@ -57,6 +57,7 @@ class History:
     """All leases of one daemon, from its answers."""
 
     ttl_s: float
+    slack_s: float = SLACK_S
     #: The lease and holder of each epoch, and the lease of each instance.
     epochs: dict[int, tuple[int, str]] = field(default_factory=dict)
     instances: dict[str, int] = field(default_factory=dict)
@@ -67,12 +68,12 @@ class History:
 
     def died(self, instance: str, now: float) -> None:
         """The holder of an instance has ended or stands still."""
-        self.dead[instance] = now + self.ttl_s + SLACK_S
+        self.dead[instance] = now + self.ttl_s + self.slack_s
 
     def restarted(self, now: float) -> None:
         """The daemon has restarted: each lease has its whole time to live again, and the last ends may be undone."""
         self.ended.clear()
-        self.dead = {instance: max(end, now + self.ttl_s + SLACK_S) for instance, end in self.dead.items()}
+        self.dead = {instance: max(end, now + self.ttl_s + self.slack_s) for instance, end in self.dead.items()}
 
     def look(self, leases: list[dict[str, Any]], now: float) -> list[str]:
         """What is wrong with a list of leases that the daemon gave before ``now``."""
@@ -99,9 +100,9 @@ class History:
 class Audit:
     """Looks at all daemons again and again, in a thread, and keeps everything that is wrong."""
 
-    def __init__(self, machines: list[Machine], ttl_s: float) -> None:
+    def __init__(self, machines: list[Machine], ttl_s: float, slowness: float) -> None:
         self._machines = machines
-        self._histories = {machine.url: History(ttl_s) for machine in machines}
+        self._histories = {machine.url: History(ttl_s, SLACK_S * slowness) for machine in machines}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self.wrong: list[str] = []

@@ -30,7 +30,7 @@ from typing import Any
 from audit import Audit
 from driver import Driver, DriverLost
 from load import Load, vector
-from machines import Machine, adopt_orphans, check, end_all, is_alive, program, reap, send, until
+from machines import Machine, adopt_orphans, check, descendants, end_all, is_alive, program, reap, send, until
 
 from atoll_ray.daemon import DaemonError
 
@@ -79,7 +79,8 @@ class House:
         for machine in self.others:
             self.join(machine)
         self.wait_for_nodes()
-        self.audit = Audit(self.machines, TTL_S)
+        self.slow = slowness()
+        self.audit = Audit(self.machines, TTL_S, self.slow)
         self.target = REPLICAS
 
     def join_head(self) -> None:
@@ -92,24 +93,38 @@ class House:
         machine.join(self.head.head, self.temporary, self.variables)
 
     def ask(self, do: str, **arguments: Any) -> Any:
-        """Asks the driver, or a new one if it was lost."""
+        """Asks the driver, or a new one if it was lost, until there is an answer: the controller may be restarting."""
+        why: list[str] = [""]
 
         def answer() -> Any:
             try:
                 self.driver.connect(60.0)
                 return [self.driver.ask(do, **arguments)]
-            except DriverLost:
+            except (DriverLost, RuntimeError) as error:
+                why[0] = str(error)
                 return None
 
-        return until(f"an answer to {do}", answer)[0]
+        try:
+            return until(f"an answer to {do}", answer)[0]
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer to {do}: {why[0]}") from error
+
+    def ask_once(self, do: str, **arguments: Any) -> Any:
+        """Asks the driver for what must not be done twice."""
+        self.driver.connect(60.0)
+        return self.driver.ask(do, timeout_s=90.0, **arguments)
+
+    def rejoin(self) -> None:
+        """Nodes that have ended, because Ray had given them up, join again."""
+        for machine in self.others:
+            if machine.ray.poll() is not None:
+                self.join(machine)
 
     def wait_for_nodes(self) -> None:
-        """Waits until Ray has all nodes. Those that have ended, because Ray had given them up, join again."""
+        """Waits until Ray has all nodes, and none that it has lost."""
 
         def are_there() -> bool:
-            for machine in self.others:
-                if machine.ray.poll() is not None:
-                    self.join(machine)
+            self.rejoin()
             return bool(self.ask("nodes") == len(self.machines))
 
         until("all nodes are there", are_there)
@@ -144,6 +159,7 @@ class House:
         began = time.monotonic()
         factor = 1.0
         while (why := self.unsettled()) is not None:
+            self.rejoin()
             took = time.monotonic() - began
             if took > SETTLE_S * factor:
                 # The machine may be busy with something else.
@@ -161,8 +177,8 @@ class House:
             if one["url"] == machine.url:
                 self.audit.died(one["url"], one["instance"])
 
-    def restart_node(self, machine: Machine, lost: list[int]) -> None:
-        """Waits for the end of a node's processes, and joins again."""
+    def restart_node(self, machine: Machine, lost: list[int], endpoints: list[dict[str, Any]]) -> None:
+        """Waits for the end of a node's processes, with the holders of leases among them, and joins again."""
 
         def has_ended() -> bool:
             reap()
@@ -172,6 +188,7 @@ class House:
             until("the node has ended", has_ended, 15.0)
         send(lost, signal.SIGKILL)
         machine.ray.wait()
+        self.holders_died(machine, endpoints)
         if machine is self.head:
             self.driver.close()
             self.join_head()
@@ -183,7 +200,7 @@ class House:
 
     def replica(self) -> str:
         victim = self.random.choice(self.endpoints())
-        check(program(victim["pid"]).startswith("ray::"), f"{victim['pid']} is {program(victim['pid'])!r}")
+        check(victim["pid"] in descendants(os.getpid()), "it was started here")
         send([victim["pid"]], signal.SIGKILL)
         self.audit.died(victim["url"], victim["instance"])
         return f"replica {victim['instance']} killed"
@@ -195,8 +212,7 @@ class House:
         check(len(raylets) == 1, raylets)
         send(raylets, signal.SIGKILL)
         until("its node has ended", lambda: machine.ray.poll() is not None)
-        self.holders_died(machine, endpoints)
-        self.restart_node(machine, processes)
+        self.restart_node(machine, processes, endpoints)
         return f"raylet of {machine.address} killed"
 
     def daemon(self) -> str:
@@ -215,8 +231,7 @@ class House:
         check(len(servers) == 1, servers)
         send(servers, signal.SIGKILL)
         send(processes, signal.SIGKILL)
-        self.holders_died(self.head, endpoints)
-        self.restart_node(self.head, processes)
+        self.restart_node(self.head, processes, endpoints)
         return "head killed"
 
     def pause(self) -> str:
@@ -248,9 +263,9 @@ class House:
 
 
 def play(house: House, rounds: int) -> None:
-    slow = slowness()
-    print(f"`import ray` takes {slow * IMPORT_S:.1f} s or less: limits are {slow:.1f} times the usual ones", flush=True)
-    house.ask("deploy", source=NAME, sm=10, quota=(0.2, 0.5), mem="2M", class_="rt", replicas=REPLICAS, ttl_s=TTL_S)
+    slow = house.slow
+    print(f"`import ray` takes {slow * IMPORT_S:.1f} s or less: limits are {slow:.1f} times the usual", flush=True)
+    house.ask_once("deploy", source=NAME, sm=10, quota=(0.2, 0.5), mem="2M", class_="rt", replicas=REPLICAS, ttl_s=TTL_S)
     house.settle()
     load = Load(NAME, house.driver, clients=4, give_up_s=2 * SETTLE_S * slow)
 
@@ -280,7 +295,7 @@ def play(house: House, rounds: int) -> None:
     wrong = house.audit.wrong + load.look(slow)
     check(not wrong, wrong[:20])
     check(load.right > answers_of_growth and house.audit.looks > rounds, (load.right, house.audit.looks))
-    house.ask("delete", name=NAME, timeout_s=90.0)
+    house.ask_once("delete", name=NAME)
     leases = [one for machine in house.machines for one in machine.daemon.leases()]
     check(leases == [], leases)
     print(f"{rounds} rounds; {load.right} answers, told errors {dict(load.told)}; settled in at most {worst:.1f} s")

@@ -162,7 +162,7 @@ def test_token(folder: Path, head: str) -> None:
         {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)},
         {"RAY_AUTH_MODE": "disabled"},
     ]:
-        # Without a token, Ray repeats its requests until its patience ends, which this shortens.
+        # Without a token, Ray repeats its requests until a limit, which this shortens.
         limits = {"RAY_gcs_server_request_timeout_seconds": "5", "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
         command = [sys.executable, "-c", code]
         try:

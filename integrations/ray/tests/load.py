@@ -71,9 +71,8 @@ class Load:
         now = time.monotonic()
         limit = self._give_up_s + 2 * REQUEST_S * slowness
         with self._lock:
-            waits = {client: now - began for client, began in self._began.items()}
-            hanging = [f"client {client} waits for {waited:.0f} s" for client, waited in waits.items() if waited > limit]
-            return self.wrong + hanging
+            waits = {client: now - began for client, began in self._began.items() if now - began > limit}
+            return self.wrong + [f"client {client} waits for {waited:.0f} s" for client, waited in waits.items()]
 
     def stop(self) -> None:
         self._stop.set()

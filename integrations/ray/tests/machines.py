@@ -79,11 +79,12 @@ def descendants(pid: int) -> list[int]:
 
 
 def program(pid: int) -> str:
-    """The name of a process; empty if it has ended."""
+    """The name of the program that a process runs; empty if it has ended."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return ""
+    return Path(command.partition(b"\0")[0].decode(errors="replace")).name
 
 
 def is_alive(pid: int) -> bool:

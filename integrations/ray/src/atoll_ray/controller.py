@@ -149,13 +149,7 @@ class Controller:
         now = time.monotonic()
         # Under one lock, so a replica is always in one of the two lists.
         with self._lock:
-            surplus = len(self._members) - self._target
-            # In a graph the highest copies, so the same of each stage. Else replicas without a lease, then the newest.
-            order = sorted(
-                enumerate(self._members),
-                key=lambda pair: (-pair[1].copy, pair[1].endpoint is not None, -pair[0]),
-            )
-            ending = [member for _, member in order[: max(surplus, 0)]]
+            ending = self._surplus()
             for member in ending:
                 member.end_at = now + DRAIN_S if member.endpoint is not None else now
             # From now on, clients do not get them in the list.
@@ -167,6 +161,15 @@ class Controller:
                 ray.kill(member.actor)
                 with self._lock:
                     self._ending.remove(member)
+
+    def _surplus(self) -> list[_Member]:
+        """The replicas that are too many. The caller holds the lock."""
+        if self._graph is not None:
+            # The same copies of each stage, even if another stage of a lower copy is missing.
+            return [member for member in self._members if member.copy >= self._target]
+        # Replicas without a lease first, then the newest.
+        order = sorted(enumerate(self._members), key=lambda pair: (pair[1].endpoint is not None, -pair[0]))
+        return [member for _, member in order[: max(len(order) - self._target, 0)]]
 
     def _fill(self, now: float) -> None:
         """Starts missing replicas. The caller holds the lock."""

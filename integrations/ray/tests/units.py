@@ -7,6 +7,7 @@ FOLDER is an empty folder. Exits with 0 if all hold.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pickle
 import struct
@@ -58,6 +59,26 @@ def test_tensors() -> None:
     ]:
         size = len(answer) if body.startswith(answer) else len(body)
         raises(ValueError, says, lambda body=body, size=size: decode(body, size))  # type: ignore[misc]
+
+
+def test_arrays() -> None:
+    if importlib.util.find_spec("numpy") is None:
+        print("SKIPPED: tensors of NumPy arrays: NumPy is not in Ray's environment")
+        return
+    import numpy
+
+    array = numpy.arange(6, dtype="float32").reshape(2, 3)
+    tensor = Tensor.of(array)
+    check((tensor.datatype, tensor.shape, bytes(tensor.data)) == ("FP32", (2, 3), array.tobytes()), tensor)
+    check(numpy.shares_memory(tensor.numpy(), array) and (tensor.numpy() == array).all(), "it is not copied")
+    # Other layouts and byte orders become row-major and little-endian.
+    for other in (array.T, array.astype(">f4"), array[:, ::2]):
+        check((Tensor.of(other).numpy() == other).all() and Tensor.of(other).shape == other.shape, other)
+    scalar = Tensor.of(numpy.array(True))
+    check((scalar.datatype, scalar.shape, bytes(scalar.data)) == ("BOOL", (), b"\x01"), scalar)
+    check(Tensor.of(numpy.zeros((0, 2), "int64")).shape == (0, 2), "no elements")
+    raises(TypeError, "is no tensor", lambda: Tensor.of(numpy.array(["a"])))
+    raises(TypeError, "NumPy has no BF16", Tensor.from_bytes("BF16", (1,), bytes(2)).numpy)
 
 
 def stage(name: str, **inputs: str) -> Stage:
@@ -187,6 +208,7 @@ def main() -> None:
     check(joined == ({"a": 1}, ["--x", "--y"]), joined)
     check([pause_after(count) for count in (0, 1, 5, 5000)] == [1, 2, 30, 30], "pauses have a limit")
     test_tensors()
+    test_arrays()
     test_plans()
     test_time_on_the_way()
     test_hints()

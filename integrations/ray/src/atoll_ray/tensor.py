@@ -71,7 +71,8 @@ class Tensor:
         """The tensor of a NumPy array, or ``value`` if it is one. Raises ``TypeError`` for other values."""
         if isinstance(value, Tensor):
             return value
-        datatype = DATATYPES.get(str(getattr(value, "dtype", "")))
+        # The name has no byte order.
+        datatype = DATATYPES.get(getattr(getattr(value, "dtype", None), "name", ""))
         if datatype is None:
             raise TypeError(f"{type(value).__name__} is no tensor; give a NumPy array or an atoll_ray.Tensor")
         # Arrays of other layouts and byte orders are copied.

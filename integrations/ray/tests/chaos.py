@@ -265,7 +265,8 @@ class House:
 def play(house: House, rounds: int) -> None:
     slow = house.slow
     print(f"`import ray` takes up to {slow * IMPORT_S:.1f} s: limits are {slow:.1f} times the usual", flush=True)
-    house.ask_once("deploy", source=NAME, sm=10, quota=(0.2, 0.5), mem="2M", class_="rt", replicas=REPLICAS, ttl_s=TTL_S)
+    share = {"sm": 10, "quota": (0.2, 0.5), "mem": "2M", "class_": "rt"}
+    house.ask_once("deploy", source=NAME, replicas=REPLICAS, ttl_s=TTL_S, **share)
     house.settle()
     load = Load(NAME, house.driver, clients=4, give_up_s=2 * SETTLE_S * slow)
 

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import run_checks
 from audit import History, lanes_granted_twice, promised_twice
 from machines import check, raises
 
@@ -211,6 +212,7 @@ def main() -> None:
     test_arrays()
     test_plans()
     test_time_on_the_way()
+    run_checks.test_runs()
     test_hints()
     test_tokens(folder)
     test_audit()

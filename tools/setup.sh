@@ -89,13 +89,13 @@ fi
 if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(id -u)" = 0 ] && ! command -v debootstrap >/dev/null; then
     apt_install debootstrap || say "no debootstrap here; the test of the installed service is skipped"
 fi
-# Ray (200 MB), only for its test in `make test-full`.
+# Ray and Ray Serve (300 MB), only for their tests in `make test-full`.
 ray_version=2.60.0
-if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import ray; assert ray.__version__ == '$ray_version'" 2>/dev/null; then
+if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import ray, ray.serve; assert ray.__version__ == '$ray_version'" 2>/dev/null; then
     say "making the Python environment $ATOLL_CACHE/ray (Ray $ray_version)"
     { python3 -m venv "$ATOLL_CACHE/ray" &&
-        "$ATOLL_CACHE/ray/bin/pip" install --quiet --disable-pip-version-check ray==$ray_version; } ||
-        say "no Ray here; its test will be skipped"
+        "$ATOLL_CACHE/ray/bin/pip" install --quiet --disable-pip-version-check "ray[serve]==$ray_version"; } ||
+        say "no Ray or Ray Serve here; their tests are skipped"
 fi
 # Clients of other projects (300 MB), for their tests in `make test-full` alone.
 if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! cmp -s tests/requirements-clients.txt "$ATOLL_CACHE/clients/.requirements"; then

@@ -1,55 +1,39 @@
 """Deployments on a real Ray cluster of two nodes on loopback, each with a real daemon.
 
-    cluster.py ATOLL BUNDLE FOLDER
+    cluster.py ATOLL BUNDLE FOLDER [short]
 
 ATOLL is the program, BUNDLE the packed `tests/functions/affine.toml`, and FOLDER an empty folder. Prints each check,
-and exits with 0 if all succeed. Ends every process that it started, by its id.
+and exits with 0 if all succeed. With `short`, it has one node, and one replica serves. Ends every process that it
+started, by its id.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import importlib.util
 import os
+import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import graph_checks
 import ray
+from machines import AUTH_VARIABLES, TIMEOUT_S, Machine, adopt_orphans, check, descendants, end_all, until
 
 import atoll_ray
-from atoll_ray import node
-from atoll_ray.controller import pause_after
+from atoll_ray import hints, node
 from atoll_ray.daemon import Daemon, DaemonError, LeaseRequest
 from atoll_ray.holder import Holder
 
-TIMEOUT_S = 120.0
-SOURCES = Path(__file__).parent.parent / "src"
-PR_SET_CHILD_SUBREAPER = 36
-
-
-def until(what: str, is_so: Callable[[], Any]) -> Any:
-    """Waits until something is so, and returns it."""
-    start = time.monotonic()
-    while not (found := is_so()):
-        if time.monotonic() - start > TIMEOUT_S:
-            raise TimeoutError(f"timed out waiting: {what}")
-        time.sleep(0.1)
-    return found
-
-
-def check(is_so: bool, found: object) -> None:
-    """Like `assert`, also with -O."""
-    if not is_so:
-        raise AssertionError(found)
+#: The file of the cluster's token, which the head makes.
+TOKEN_FILE = "auth_token"
 
 
 def refused(call: Callable[[], object], status: int, says: str) -> None:
@@ -61,106 +45,21 @@ def refused(call: Callable[[], object], status: int, says: str) -> None:
         raise AssertionError(f"it was done: {found}")
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes below one, from /proc."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                # The name of the program may have spaces and parentheses.
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
-    found, queue = [], [pid]
-    while queue:
-        below = children.get(queue.pop(), [])
-        found += below
-        queue += below
-    return found
-
-
-def end_all() -> None:
-    """Ends everything that was started here. Orphans come to this process, so none escapes."""
-    while pids := [pid for pid in descendants(os.getpid())]:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        time.sleep(0.05)
-
-
-class Machine:
-    """A daemon with its own port, socket and state, as on a machine of its own."""
-
-    def __init__(self, atoll: str, folder: Path, address: str) -> None:
-        self.atoll, self.folder, self.address = atoll, folder, address
-        (folder / "repository").mkdir(parents=True)
-        self.url = ""
-        self.start(free_port())
-
-    def start(self, port: int) -> None:
-        ready = self.folder / "ready"
-        ready.unlink(missing_ok=True)
-        folders = ("XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
-        environment = os.environ | {name: str(self.folder) for name in folders}
-        environment.pop("ATOLL_CONTROL_SOCKET", None)
-        arguments = ["serve", "--http-port", str(port), "--no-grpc", "--metrics-port", "0", "--compute-units", "2"]
-        arguments += ["--memory-limit", "256M", "--model-repository", str(self.folder / "repository")]
-        with open(self.folder / "daemon.log", "a") as log:
-            command = [self.atoll, *arguments, "--ready-file", str(ready)]
-            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        until("the daemon is ready", lambda: ready.exists() or self.process.poll() is not None)
-        check(self.process.poll() is None, (self.folder / "daemon.log").read_text())
-        self.port = port
-        self.url = f"http://127.0.0.1:{port}"
-        self.daemon = Daemon(self.url, timeout_s=30.0)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def join(self, head: str | None, temporary: Path) -> None:
-        """Starts Ray's node of this machine with `atoll-ray start`."""
-        where = ["--head", f"--port={free_port()}"] if head is None else [f"--address={head}"]
-        if head is None:
-            self.head = f"{self.address}:{where[1].partition('=')[2]}"
-            where += ["--include-dashboard=false", f"--temp-dir={temporary}"]
-        where += [f"--node-ip-address={self.address}", "--num-cpus=2", "--object-store-memory=100000000", "--block"]
-        where += ["--disable-usage-stats", f"--dashboard-agent-listen-port={free_port()}"]
-        environment = os.environ | {
-            "PYTHONPATH": str(SOURCES),
-            "ATOLL_CONTROL_SOCKET": str(self.folder / "atoll.sock"),
-            "ATOLL_PROGRAM": self.atoll,
-        }
-        command = [sys.executable, "-m", "atoll_ray", "start", "--url", self.url, "--", *where]
-        with open(self.folder / "ray.log", "w") as log:
-            self.ray = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-
-
 @contextlib.contextmanager
-def cluster(atoll: str, folder: Path) -> Iterator[list[Machine]]:
+def cluster(atoll: str, folder: Path, count: int) -> Iterator[list[Machine]]:
     # The paths of Ray's sockets must be short.
     temporary = Path(tempfile.mkdtemp(prefix="ar", dir="/tmp"))
     try:
-        machines = [Machine(atoll, folder / "1", "127.0.0.2"), Machine(atoll, folder / "2", "127.0.0.3")]
-        machines[0].join(None, temporary)
+        machines = [Machine(atoll, folder / str(at), f"127.0.0.{at + 1}") for at in range(1, count + 1)]
+        # The head makes the token, and the other nodes and this program have it.
+        token = {"RAY_AUTH_TOKEN_PATH": str(folder / TOKEN_FILE)}
+        machines[0].join(None, temporary, token)
         head = machines[0].head
-
-        def answers() -> bool:
-            check(machines[0].ray.poll() is None, (folder / "1" / "ray.log").read_text())
-            return "Ray runtime started" in (folder / "1" / "ray.log").read_text()
-
-        until("Ray's head is there", answers)
+        until("Ray's head is there", lambda: machines[0].ray_says("Ray runtime started"))
         ray.init(address=head, _node_ip_address="127.0.0.2", log_to_driver=False, logging_level="ERROR")
-        machines[1].join(head, temporary)
-        until("both nodes are there", lambda: sum(one["Alive"] for one in ray.nodes()) == 2)
+        for machine in machines[1:]:
+            machine.join(head, temporary, token)
+        until("all nodes are there", lambda: sum(one["Alive"] for one in ray.nodes()) == count)
         yield machines
     except BaseException:
         # Before Ray is gone, which ends programs that are connected to it.
@@ -254,6 +153,51 @@ def test_bad_input(machine: Machine, function: str) -> None:
     refused(lambda: Daemon("ftp://x").capacity(), None, "is not the URL of a daemon")  # type: ignore[arg-type]
 
 
+def test_token(folder: Path, head: str) -> None:
+    print("a program without the token of the cluster is refused")
+    check((folder / TOKEN_FILE).stat().st_mode & 0o777 == 0o600, "only this user may read the token")
+    code = f"import ray; ray.init(address={head!r}, _node_ip_address='127.0.0.2'); print('connected')"
+    plain = {name: value for name, value in os.environ.items() if name not in AUTH_VARIABLES}
+    for variables in [
+        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)},
+        {"RAY_AUTH_MODE": "disabled"},
+    ]:
+        # Without a token, Ray repeats its requests until a limit, which this shortens.
+        limits = {"RAY_gcs_server_request_timeout_seconds": "5", "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
+        command = [sys.executable, "-c", code]
+        try:
+            done = subprocess.run(
+                command, env=plain | limits | variables, capture_output=True, text=True, timeout=60.0, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            check(b"connected" not in (error.stdout or b""), error.stdout)
+            continue
+        check(done.returncode != 0 and "connected" not in done.stdout, done)
+
+
+def test_hints() -> None:
+    print("the autoscaler is told of replicas that may come")
+    spec = {"sm": 10, "quota": (0.1, 0.1), "mem": "1M", "ttl_s": 6}
+    handle = atoll_ray.deploy("affine", name="hinted", replicas=1, headroom=2, **spec)  # type: ignore[arg-type]
+    bundle = {node.SM_PCT: 1.0, node.MEM_MIB: 1.0}
+    actor = hints.actor()
+    until("the hint", lambda: ray.get(actor.sent.remote()) == [bundle] * 3)
+    handle.scale(2)
+    until("the hint follows", lambda: ray.get(actor.sent.remote()) == [bundle] * 4)
+    handle.wait(2, TIMEOUT_S)
+    handle.delete()
+    until("the hint is taken back", lambda: ray.get(actor.sent.remote()) == [])
+
+
+def test_serves(machine: Machine, bundle: Path) -> None:
+    print("a bundle is deployed to a replica, and serves")
+    handle = atoll_ray.deploy(bundle, sm=30, quota=(0.4, 0.8), mem="2M", class_="rt", ttl_s=6)
+    handle.wait(1, TIMEOUT_S)
+    serve(handle)
+    handle.delete()
+    check(machine.daemon.leases() == [], machine.daemon.leases())
+
+
 def test_deployment(machines: list[Machine], bundle: Path) -> None:
     print("nodes register what their daemons can promise")
     total = ray.cluster_resources()
@@ -334,17 +278,33 @@ def test_deployment(machines: list[Machine], bundle: Path) -> None:
 
 def main() -> None:
     atoll, bundle, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    # Processes whose parents die come to this one.
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    joined = node._take_resources(["--x", '--resources={"a": 1}', "--y"])
-    check(joined == ({"a": 1}, ["--x", "--y"]), joined)
-    check([pause_after(count) for count in (0, 1, 5, 5000)] == [1, 2, 30, 30], "pauses have a limit")
-    with cluster(atoll, folder) as machines:
-        sock = str(machines[0].folder / "atoll.sock")
-        subprocess.run([atoll, "fn", "deploy", str(bundle), "--control-socket", sock], check=True, capture_output=True)
+    is_short = sys.argv[4:] == ["short"]
+    token = folder / TOKEN_FILE
+    if os.environ.get("RAY_AUTH_TOKEN_PATH") != str(token):
+        # Ray reads these once, when it is imported.
+        os.environ.pop("RAY_AUTH_TOKEN", None)
+        os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)})
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    adopt_orphans()
+    with cluster(atoll, folder, 1 if is_short else 2) as machines:
+        machines[0].deploy(bundle)
         test_holder(machines[0], "affine")
         test_bad_input(machines[0], "affine")
-        test_deployment(machines, bundle)
+        if is_short:
+            test_serves(machines[0], bundle)
+        else:
+            machines[1].deploy(bundle)
+            test_token(folder, machines[0].head)
+            test_deployment(machines, bundle)
+            test_hints()
+            graph_checks.test_deadlines()
+            graph_checks.test_graph(machines, bundle)
+            if importlib.util.find_spec("starlette") is None:
+                print("SKIPPED: the deployment class for Ray Serve: `ray[serve]` is not installed")
+            else:
+                import serve_checks
+
+                serve_checks.test_serve(machines, bundle)
     print("all of it holds")
 
 

@@ -5,23 +5,34 @@ grants or refuses the instance as a lease, which the replica's actor renews. Req
 daemons: Ray is not on their path.
 
 Start reading at :func:`deploy` and :class:`Handle`. ``holder.py`` (pure Python, without Ray) and ``replica.py`` run on
-each machine.
+each machine. Graphs of functions on several machines begin at :func:`deploy_graph`. ``serve.py``, which is imported on
+its own since it needs ``ray[serve]``, is for applications of Ray Serve.
 """
 
 from .daemon import Daemon, DaemonError, Lease, LeaseRequest
 from .deployment import Handle, deploy, get
 from .endpoint import Endpoint, NoReplica
+from .graphs import GraphHandle, deploy_graph, get_graph
 from .node import resources
+from .run import StageFailed
+from .stage import Stage
+from .tensor import Tensor
 
 __all__ = [
     "Daemon",
     "DaemonError",
     "Endpoint",
+    "GraphHandle",
     "Handle",
     "Lease",
     "LeaseRequest",
     "NoReplica",
+    "Stage",
+    "StageFailed",
+    "Tensor",
     "deploy",
+    "deploy_graph",
     "get",
+    "get_graph",
     "resources",
 ]

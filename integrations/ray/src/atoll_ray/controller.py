@@ -1,4 +1,7 @@
-"""The actor of a deployment: starts replicas, replaces dead ones, and gives clients the list of replicas."""
+"""The actor of a deployment: starts replicas, replaces dead ones, and gives clients the list of replicas.
+
+The controller of a graph (``graphs.py``) has a controller of this kind for each stage.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from .endpoint import LIST_AGE_S, Endpoint
-from .replica import Replica
+from .hints import Hint, Teller
+from .kept import Kept
+from .places import Places
+from .replica import STAGES, STAGES_MAX, Replica
 from .spec import Spec, check_replicas
 
 log = logging.getLogger(__name__)
@@ -42,6 +48,8 @@ class _Member:
     """A replica as the controller sees it."""
 
     actor: Any
+    #: The copy of the graph that it belongs to; -1 without a graph.
+    copy: int
     #: How many of its predecessors in a row have died without ever having had a lease.
     failures: int = 0
     has_worked: bool = False
@@ -64,15 +72,31 @@ class _Vacancy:
     not_before: float
 
 
+@dataclass(frozen=True)
+class InGraph:
+    """Replicas that are a stage of a graph: the replica of each copy runs in the place of that copy."""
+
+    places: Places
+    #: The number of the stage in the graph.
+    stage: int
+    #: Copies of the graph at first. The graph's controller keeps the number.
+    copies: int
+
+
 class Controller:
     """Keeps a number of replicas running."""
 
-    def __init__(self, spec: Spec, bundle: bytes | None) -> None:
+    def __init__(self, spec: Spec, bundle: bytes | None, graph: InGraph | None = None) -> None:
         self._spec = spec
+        self._graph = graph
         # Replicas get the bundle from Ray's object store.
         self._bundle = None if bundle is None else ray.put(bundle)
         self._lock = threading.Lock()
-        self._target = spec.replicas
+        # If Ray has restarted this actor, the number that was asked for last.
+        self._kept = None if graph is not None else Kept(f"replicas-{spec.name}")
+        first = spec.replicas if graph is None else graph.copies
+        self._target = first if self._kept is None else int(self._kept.value(str(first)))
+        self._teller = None if graph is not None else Teller(spec.name)
         self._members: list[_Member] = []
         # Surplus replicas, which release their leases.
         self._ending: list[_Member] = []
@@ -85,9 +109,21 @@ class Controller:
         with self._lock:
             return [member.endpoint for member in self._members if member.endpoint is not None]
 
+    def replicas(self) -> list[tuple[int, Endpoint, Any]]:
+        """The replicas of a graph's stage that take requests: the copy of each, its endpoint and its actor."""
+        with self._lock:
+            return [(one.copy, one.endpoint, one.actor) for one in self._members if one.endpoint is not None]
+
+    def copies(self) -> set[int]:
+        """The copies of a graph that have a replica of this stage, or had one that is still ending."""
+        with self._lock:
+            return {member.copy for member in self._members + self._ending}
+
     def scale(self, replicas: int) -> None:
         """Changes the number of replicas. Surplus replicas release their leases."""
         check_replicas(replicas)
+        if self._kept is not None:
+            self._kept.set(str(replicas))
         with self._lock:
             self._target = replicas
 
@@ -102,6 +138,7 @@ class Controller:
         while True:
             try:
                 self._look()
+                self._hint()
             except Exception:
                 log.exception("a check of the replicas of %s failed", self._spec.name)
             time.sleep(LOOK_S)
@@ -112,10 +149,7 @@ class Controller:
         now = time.monotonic()
         # Under one lock, so a replica is always in one of the two lists.
         with self._lock:
-            surplus = len(self._members) - self._target
-            # Replicas without a lease first, then the newest.
-            order = sorted(enumerate(self._members), key=lambda pair: (pair[1].endpoint is not None, -pair[0]))
-            ending = [member for _, member in order[: max(surplus, 0)]]
+            ending = self._surplus()
             for member in ending:
                 member.end_at = now + DRAIN_S if member.endpoint is not None else now
             # From now on, clients do not get them in the list.
@@ -128,6 +162,15 @@ class Controller:
                 with self._lock:
                     self._ending.remove(member)
 
+    def _surplus(self) -> list[_Member]:
+        """The replicas that are too many. The caller holds the lock."""
+        if self._graph is not None:
+            # The same copies of each stage, even if another stage of a lower copy is missing.
+            return [member for member in self._members if member.copy >= self._target]
+        # Replicas without a lease first, then the newest.
+        order = sorted(enumerate(self._members), key=lambda pair: (pair[1].endpoint is not None, -pair[0]))
+        return [member for _, member in order[: max(len(order) - self._target, 0)]]
+
     def _fill(self, now: float) -> None:
         """Starts missing replicas. The caller holds the lock."""
         missing = max(self._target - len(self._members), 0)
@@ -135,9 +178,14 @@ class Controller:
         due = [vacancy for vacancy in vacancies if vacancy.not_before <= now]
         self._vacancies = [vacancy for vacancy in vacancies if vacancy.not_before > now]
         failures = [vacancy.failures for vacancy in due] + [0] * (missing - len(vacancies))
-        self._members += [_Member(self._start(), count) for count in failures]
+        # In a graph, a successor waits until its predecessor has left the place.
+        taken = {member.copy for member in self._members + self._ending}
+        free = [copy for copy in range(self._target) if copy not in taken]
+        copies = [-1] * len(failures) if self._graph is None else free
+        for count, copy in zip(failures, copies, strict=False):
+            self._members.append(_Member(self._start(copy), copy, count))
 
-    def _start(self) -> Any:
+    def _start(self, copy: int) -> Any:
         # Ray does not restart a dead actor: its successor gets a new lease, on any machine.
         options: dict[str, Any] = {
             "num_cpus": 0,
@@ -146,7 +194,22 @@ class Controller:
             "max_concurrency": 4,
             "scheduling_strategy": self._spec.strategy,
         }
-        return ray.remote(Replica).options(**options).remote(self._spec, self._bundle)
+        if self._graph is not None:
+            options["scheduling_strategy"] = self._graph.places.strategy(copy, self._graph.stage)
+        # Ray's types do not have these groups.
+        actor = ray.remote(concurrency_groups={STAGES: STAGES_MAX})(Replica)  # type: ignore[call-overload]
+        return actor.options(**options).remote(self._spec, self._bundle)
+
+    def _hint(self) -> None:
+        """Tells the autoscaler for how many replicas there should be room."""
+        if self._teller is None:
+            return
+        with self._lock:
+            target = self._target
+        # All replicas, since the autoscaler counts whole machines and not what is free.
+        is_hinted = self._spec.headroom > 0 and target > 0
+        hint = Hint.of([self._spec.resources], target + self._spec.headroom) if is_hinted else None
+        self._teller.tell(hint)
 
     def _ask(self, member: _Member) -> None:
         now = time.monotonic()

@@ -6,15 +6,22 @@ import http.client
 import json
 import os
 import ssl
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from .tensor import Tensor, decode, encode
 
 #: The daemon of this machine, unless ``ATOLL_URL`` names another one.
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 #: Largest answer in bytes: enough for a few hundred tensors.
 ANSWER_BYTES_MAX = 256 << 20
+
+#: The header with the size of the JSON part of a request or answer that has binary tensors.
+HEAD_BYTES = "Inference-Header-Content-Length"
 
 
 class DaemonError(Exception):
@@ -126,39 +133,70 @@ class Daemon:
         answer: dict[str, Any] = self.ask("POST", f"/v2/models/{function}/infer", body, timeout_s)
         return answer
 
+    def infer_tensors(
+        self, function: str, inputs: Mapping[str, Tensor], parameters: Mapping[str, Any], timeout_s: float
+    ) -> dict[str, Tensor]:
+        """Runs a function on tensors, which are sent and answered in binary form."""
+        head, parts = encode(inputs, parameters)
+        headers = {"Content-Type": "application/octet-stream", HEAD_BYTES: str(len(head))}
+        path = f"/v2/models/{function}/infer"
+        answer, body = self._send("POST", path, [head, *parts], headers, timeout_s)
+        value = self._refused_or(answer, body, path)
+        try:
+            return decode(body, int(answer.getheader(HEAD_BYTES, ""))) if body else {}
+        except ValueError as error:
+            raise DaemonError(f"the answer of {self.url}{path} {str(value)[:200]}: {error}") from error
+
     def ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None) -> Any:
         """Sends a request and returns its JSON answer, or ``None`` if the answer is empty."""
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = [] if body is None else [json.dumps(body).encode()]
+        headers = {"Content-Type": "application/json"}
+        answer, text = self._send(method, path, parts, headers, timeout_s or self.timeout_s)
+        return self._refused_or(answer, text, path)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        parts: Sequence[bytes | memoryview],
+        headers: dict[str, str],
+        timeout_s: float,
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        """Sends a request, and returns the answer and its body."""
+        until = time.monotonic() + timeout_s
+        url = urlsplit(self.url)
+        if url.scheme not in ("http", "https") or not url.hostname:
             raise DaemonError(f"`{self.url}` is not the URL of a daemon, as in {DEFAULT_URL}", was_sent=False)
-        timeout = timeout_s or self.timeout_s
         connection: http.client.HTTPConnection
-        if parts.scheme == "https":
+        if url.scheme == "https":
             context = ssl.create_default_context()
-            connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context)
+            connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=timeout_s, context=context)
         else:
-            connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=timeout_s)
+        headers = headers | {"Content-Length": str(sum(memoryview(part).nbytes for part in parts))}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
         try:
             try:
                 connection.connect()
             except OSError as error:
                 raise DaemonError(f"the daemon {self.url} cannot be reached: {error}", was_sent=False) from error
-            return self._exchange(connection, method, parts.path + path, body)
+            # What is left of the limit is that of the answer.
+            connection.sock.settimeout(max(until - time.monotonic(), 0.001))
+            try:
+                connection.request(method, url.path + path, iter(parts) if parts else None, headers)
+                answer = connection.getresponse()
+                text = answer.read(ANSWER_BYTES_MAX + 1)
+            except (OSError, http.client.HTTPException) as error:
+                raise DaemonError(f"no answer from {self.url}{path}: {error!r}") from error
         finally:
             connection.close()
-
-    def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str, body: Any) -> Any:
-        headers = {"Content-Type": "application/json"}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
-        try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            text = answer.read(ANSWER_BYTES_MAX + 1)
-        except (OSError, http.client.HTTPException) as error:
-            raise DaemonError(f"no answer from {self.url}{path}: {error!r}") from error
         if len(text) > ANSWER_BYTES_MAX:
             raise DaemonError(f"the answer from {self.url}{path} has over {ANSWER_BYTES_MAX} bytes")
+        return answer, text
+
+    def _refused_or(self, answer: http.client.HTTPResponse, text: bytes, path: str) -> Any:
+        """The JSON value of an answer, or the start of its text. Raises ``DaemonError`` if the daemon refused."""
         try:
             value = json.loads(text) if text.strip() else None
         except ValueError:

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import logging
 import os
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,35 +16,18 @@ from ray.exceptions import RayError
 
 from .controller import Controller
 from .daemon import Daemon, DaemonError
-from .endpoint import LIST_AGE_S, Endpoint, NoReplica
-from .spec import CLASSES, Spec, check_replicas
+from .endpoint import Endpoint, NoReplica
+from .known import ANSWER_S, Known
+from .spec import Spec, check_replicas, priority
+from .tensor import DATATYPES
 
 log = logging.getLogger(__name__)
 
 #: Namespace of the actors of deployments in Ray.
 NAMESPACE = "atoll"
 
-#: How long a controller may take to answer, in seconds.
-ANSWER_S = 10.0
-
 #: Status of a request whose lease ended while it waited or ran.
 ENDED = 410
-
-#: Datatypes of the KServe v2 protocol by NumPy's names.
-DATATYPES = {
-    "bool": "BOOL",
-    "uint8": "UINT8",
-    "uint16": "UINT16",
-    "uint32": "UINT32",
-    "uint64": "UINT64",
-    "int8": "INT8",
-    "int16": "INT16",
-    "int32": "INT32",
-    "int64": "INT64",
-    "float16": "FP16",
-    "float32": "FP32",
-    "float64": "FP64",
-}
 
 
 def deploy(
@@ -59,6 +41,7 @@ def deploy(
     replicas: int = 1,
     ttl_s: int = 15,
     strategy: str = "SPREAD",
+    headroom: int = 0,
 ) -> Handle:
     """Starts replicas of a function on the machines of the cluster, and returns at once; see :meth:`Handle.wait`.
 
@@ -66,12 +49,13 @@ def deploy(
     daemons have. Each replica gets ``sm`` percent of a device's compute units, ``quota`` of its time (request and
     limit, as fractions), ``mem`` bytes of device memory (or ``"2G"``) and, with ``class_="rt"``, a real-time slot. The
     lease of a dead replica ends after ``ttl_s`` seconds. ``strategy`` is Ray's ``SPREAD`` or ``DEFAULT`` (which packs).
+    With ``headroom``, Ray's autoscaler is asked for machines with room for so many further replicas.
 
     Raises ``ValueError`` if an argument is invalid or the name is in use.
     """
-    bundle, function = _source(source)
+    bundle, function = load(source)
     name = name or (function if bundle is None else Path(source).stem)
-    spec = Spec.of(name, function, sm, quota, mem, class_, replicas, ttl_s, strategy)
+    spec = Spec.of(name, function, sm, quota, mem, class_, replicas, ttl_s, strategy, headroom)
     try:
         controller = (
             ray.remote(Controller)
@@ -108,9 +92,8 @@ class Handle:
     def __init__(self, name: str, controller: Any) -> None:
         self.name = name
         self._controller = controller
-        self._lock = threading.Lock()
-        self._endpoints: list[Endpoint] = []
-        self._asked_at = float("-inf")
+        none: list[Endpoint] = []
+        self._known = Known(lambda timeout_s: self._ask_endpoints(timeout_s), none)
         self._turn = itertools.count()
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
@@ -119,34 +102,13 @@ class Handle:
     def endpoints(self, refresh: bool = True) -> list[Endpoint]:
         """The replicas that take requests, for clients that do not use :meth:`infer`.
 
-        Raises ``ray.exceptions.RayError`` if the controller does not answer.
+        With ``refresh``, raises ``ray.exceptions.RayError`` if the controller does not answer.
         """
-        with self._lock:
-            is_fresh = time.monotonic() - self._asked_at < LIST_AGE_S
-            if not refresh and is_fresh:
-                return list(self._endpoints)
-        return self._ask_endpoints(ANSWER_S)
+        return list(self._known.ask(ANSWER_S) if refresh else self._known.get(False, ANSWER_S))
 
     def _ask_endpoints(self, timeout_s: float) -> list[Endpoint]:
-        found = ray.get(self._controller.endpoints.remote(), timeout=timeout_s)
-        with self._lock:
-            self._endpoints, self._asked_at = found, time.monotonic()
-            return list(found)
-
-    def _known_endpoints(self, refresh: bool, timeout_s: float) -> list[Endpoint]:
-        """The current list, or the last one if the controller does not answer, because it may be restarting."""
-        with self._lock:
-            known, is_fresh = list(self._endpoints), time.monotonic() - self._asked_at < LIST_AGE_S
-        if is_fresh and not refresh:
-            return known
-        try:
-            # A client with a list does not wait long for another one.
-            return self._ask_endpoints(max(0.0, min(timeout_s, 1.0 if known else ANSWER_S)))
-        except RayError:
-            with self._lock:
-                # Do not ask again with the next request.
-                self._asked_at = time.monotonic() if known else self._asked_at
-            return known
+        found: list[Endpoint] = ray.get(self._controller.endpoints.remote(), timeout=timeout_s)
+        return found
 
     def status(self) -> dict[str, Any]:
         """The target number of replicas, each replica with its endpoint or its problem, and the last failure.
@@ -162,11 +124,11 @@ class Handle:
         Raises ``TimeoutError``, whose message says why the others do not.
         """
         until = time.monotonic() + timeout_s
-        while len(found := self._known_endpoints(True, ANSWER_S)) != replicas:
+        while len(found := self._known.get(True, ANSWER_S)) != replicas:
             if time.monotonic() > until:
                 raise TimeoutError(f"{len(found)} of {replicas} replicas take requests: {self._why()}")
             time.sleep(0.1)
-        return found
+        return list(found)
 
     def scale(self, replicas: int) -> None:
         """Changes the number of replicas, until the next :meth:`scale`."""
@@ -214,16 +176,12 @@ class Handle:
         Raises ``NoReplica``, ``TimeoutError`` or ``DaemonError``.
         """
         until = time.monotonic() + timeout_s
-        parameters: dict[str, Any] = {}
-        if class_ is not None:
-            if class_ not in CLASSES:
-                raise ValueError(f"class_ {class_!r}: it is one of {', '.join(CLASSES)}")
-            parameters["priority"] = 1 if CLASSES[class_] == "real-time" else 2
+        parameters = priority(class_)
         tensors = [_tensor(name, value) for name, value in inputs.items()]
         failed: DaemonError | None = None
         tried: set[tuple[str, str]] = set()
         for attempt in range(3):
-            endpoints = self._known_endpoints(attempt > 0, until - time.monotonic())
+            endpoints = self._known.get(attempt > 0, until - time.monotonic())
             fresh = [one for one in endpoints if (one.url, one.instance) not in tried]
             first = next(self._turn)
             for at in range(len(fresh)):
@@ -235,7 +193,7 @@ class Handle:
                 try:
                     return Daemon(endpoint.url).infer(endpoint.function, body, left)
                 except DaemonError as error:
-                    if not _may_repeat(error, idempotent):
+                    if not may_repeat(error, idempotent):
                         raise
                     failed = error
         raise NoReplica(f"no replica of `{self.name}` takes requests: {self._why()}") from failed
@@ -247,7 +205,7 @@ class Handle:
             return f"its controller does not answer: {error!r}"
 
 
-def _may_repeat(error: DaemonError, idempotent: bool) -> bool:
+def may_repeat(error: DaemonError, idempotent: bool) -> bool:
     """Whether another replica may run a request: it was not begun, or it is idempotent."""
     if error.status is None:
         return idempotent or not error.was_sent
@@ -266,7 +224,7 @@ def _tensor(name: str, value: Any) -> dict[str, Any]:
     return {"name": name, "datatype": datatype, "shape": list(value.shape), "data": value.ravel().tolist()}
 
 
-def _source(source: str | os.PathLike[str]) -> tuple[bytes | None, str]:
+def load(source: str | os.PathLike[str]) -> tuple[bytes | None, str]:
     """The bytes of a bundle and the name of its function, or ``None`` and the name of a function."""
     path = Path(source)
     if path.suffix != ".kg":

@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
+from . import auth
 from .daemon import Daemon, DaemonError
 
 #: Compute units times time, in percent; 100 for each device.
@@ -105,6 +106,10 @@ def start(url: str, advertise: str | None, found: dict[str, float], rest: list[s
     """Replaces this process by ``ray start``. Its workers inherit the daemon's URL."""
     rest = rest[1:] if rest[:1] == ["--"] else rest
     others, rest = _take_resources(rest)
+    variables, message = auth.prepare(os.environ, "--head" in rest)
+    if message is not None:
+        print(f"atoll-ray: {message}", file=sys.stderr)
+    os.environ.update(variables)
     os.environ[URL_VARIABLE] = url
     if advertise:
         os.environ[ADVERTISE_VARIABLE] = advertise

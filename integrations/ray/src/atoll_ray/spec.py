@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from .daemon import LeaseRequest
 from .node import demand
@@ -31,6 +32,8 @@ class Spec:
     replicas: int
     resources: dict[str, float]
     strategy: str
+    #: Further replicas for which Ray's autoscaler should have room.
+    headroom: int
 
     @classmethod
     def of(
@@ -43,7 +46,8 @@ class Spec:
         class_: str,
         replicas: int,
         ttl_s: int,
-        strategy: str,
+        strategy: str = "SPREAD",
+        headroom: int = 0,
     ) -> Spec:
         """A deployment. Raises ``ValueError`` for arguments that are invalid for every daemon."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
@@ -56,6 +60,7 @@ class Spec:
         if not 0 < low <= high <= 1:
             raise ValueError(f"quota {quota}: it is (request, limit), with 0 < request <= limit <= 1")
         check_replicas(replicas)
+        check_replicas(headroom, "headroom")
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy {strategy!r}: it is one of {', '.join(STRATEGIES)}")
         if not 5 <= ttl_s <= 600:
@@ -72,13 +77,22 @@ class Spec:
             real_time_slots=slots,
             ttl_s=ttl_s,
         )
-        return cls(name, request, replicas, demand(sm, low, mem_bytes, slots), strategy)
+        return cls(name, request, replicas, demand(sm, low, mem_bytes, slots), strategy, headroom)
 
 
-def check_replicas(replicas: int) -> None:
-    """Raises ``ValueError`` if the number of replicas is invalid."""
+def check_replicas(replicas: int, what: str = "replicas") -> None:
+    """Raises ``ValueError`` if a number of replicas is invalid."""
     if not isinstance(replicas, int) or isinstance(replicas, bool) or not 0 <= replicas <= 1000:
-        raise ValueError(f"{replicas!r} replicas: whole numbers from 0 to 1000 are possible")
+        raise ValueError(f"{replicas!r} {what}: whole numbers from 0 to 1000 are possible")
+
+
+def priority(class_: str | None) -> dict[str, Any]:
+    """The parameter of a request that selects its class. Raises ``ValueError`` if there is no such class."""
+    if class_ is None:
+        return {}
+    if class_ not in CLASSES:
+        raise ValueError(f"class_ {class_!r}: it is one of {', '.join(CLASSES)}")
+    return {"priority": 1 if CLASSES[class_] == "real-time" else 2}
 
 
 def parse_bytes(size: int | str) -> int:

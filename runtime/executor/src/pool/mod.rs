@@ -240,7 +240,7 @@ impl Device for ExecutorPool {
     }
 
     fn imports(&self) -> Option<Arc<dyn Imports>> {
-        Some(self.imports.clone()?)
+        self.imports.clone().map(|imports| imports as Arc<dyn Imports>)
     }
 
     fn completion_fd(&self) -> BorrowedFd<'_> {

@@ -61,13 +61,7 @@ impl ExecutorImports {
     }
 
     /// Sends an order and waits for the answer, the size of the memory.
-    fn ask(
-        &self,
-        turn: &mut Turn,
-        id: ImportId,
-        handle: &MemoryHandle,
-        work: ImportWork,
-    ) -> Result<u64, ImportError> {
+    fn ask(&self, turn: &mut Turn, id: ImportId, handle: &MemoryHandle, work: ImportWork) -> Result<u64, ImportError> {
         let away = || ImportError::Unavailable("the device's executor is being replaced; try again".to_owned());
         let executor = self.executor().ok_or_else(away)?;
         let buffer = turn.buffer.as_fd().try_clone_to_owned();
@@ -234,7 +228,8 @@ mod tests {
 
     #[test]
     fn orders_open_once_and_copy_through_the_buffer() {
-        let (mut device, buffer, id) = (Device::default(), Region::create("test", TRANSFER_BYTES).unwrap(), ImportId(3));
+        let (mut device, buffer, id) =
+            (Device::default(), Region::create("test", TRANSFER_BYTES).unwrap(), ImportId(3));
         let mut ask = |work| carry_out(&mut device, id, &[7; 64], work, file(&buffer));
         assert_eq!(ask(ImportWork::Open).unwrap(), 100);
         assert_eq!(ask(ImportWork::Read { at: 10, bytes: 4 }).unwrap(), 100);
@@ -251,7 +246,8 @@ mod tests {
 
     #[test]
     fn orders_that_cannot_be_carried_out_are_refused() {
-        let (mut device, buffer, id) = (Device::default(), Region::create("test", TRANSFER_BYTES).unwrap(), ImportId(3));
+        let (mut device, buffer, id) =
+            (Device::default(), Region::create("test", TRANSFER_BYTES).unwrap(), ImportId(3));
         let mut ask = |handle: &[u8], files| carry_out(&mut device, id, handle, ImportWork::Open, files).unwrap_err();
         assert!(ask(&[0; 64], file(&buffer)).to_string().contains("no such memory"));
         assert!(ask(&[7; 63], file(&buffer)).to_string().contains("invalid order"));

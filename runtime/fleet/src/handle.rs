@@ -14,8 +14,8 @@ use atoll_core::limits::DEVICES_MAX;
 use atoll_core::placement::{FunctionId, Why};
 use atoll_core::scaling::Decision;
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionKey, FunctionOptions, Imports,
-    InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
+    ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionKey, FunctionOptions, Imports, InstanceMemory,
+    InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::fmt;

@@ -6,8 +6,8 @@ use atoll_core::DeviceId;
 use atoll_core::placement::Why;
 use atoll_core::scaling::Decision;
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionInfo, FunctionKey, FunctionOptions,
-    Imports, InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
+    ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionInfo, FunctionKey, FunctionOptions, Imports,
+    InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 use atoll_core::packing::Divisible;
 use atoll_engine::{
     ChainRequest, EngineError, EngineHandle, EngineStatistics, FlushRequest, FunctionInfo, FunctionKey,
-    FunctionOptions, Imports, InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
+    FunctionOptions, Imports, InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec,
+    TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;

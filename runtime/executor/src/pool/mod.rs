@@ -34,8 +34,8 @@ use atoll_device::process::{DevicePlan, KeptService, MemoryHome, ProcessService}
 use atoll_device::space::ConstantStore;
 use atoll_device::{
     ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo,
-    ExecutorStatistics, Fault, FaultKind, Imports, Lane, LaneSpec, LaneTable, Lanes, LaunchRecord, LaunchReport, LaunchStatus,
-    Launching, Memory, ModuleId, SubmitError, Telemetry,
+    ExecutorStatistics, Fault, FaultKind, Imports, Lane, LaneSpec, LaneTable, Lanes, LaunchRecord, LaunchReport,
+    LaunchStatus, Launching, Memory, ModuleId, SubmitError, Telemetry,
 };
 use lifecycle::watch;
 use rustix::event::{EventfdFlags, epoll, eventfd};

@@ -133,14 +133,9 @@ mod tests {
         assert!(inbox.take(facts(), false, 0).is_err());
         assert_eq!(inbox.take(ready(), false, 0), Ok(false));
         let imported = |order| Answer::Imported { order, bytes: 8, refusal: None };
-        for answer in [
-            ready(),
-            facts(),
-            Answer::Shown,
-            Answer::Loaded { module: 0, refusal: None },
-            imported(1),
-            piece(1, true),
-        ] {
+        for answer in
+            [ready(), facts(), Answer::Shown, Answer::Loaded { module: 0, refusal: None }, imported(1), piece(1, true)]
+        {
             assert!(inbox.take(answer.clone(), false, 0).is_err(), "{answer:?}");
         }
         inbox.showing.push_back(Instant::now());

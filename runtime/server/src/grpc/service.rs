@@ -89,7 +89,7 @@ impl GrpcInferenceService for Inference {
         &self,
         _: Request<ServerMetadataRequest>,
     ) -> Result<Response<ServerMetadataResponse>, Status> {
-        let atoll_protocol::ServerMetadata { name, version, extensions } = metadata::server();
+        let atoll_protocol::ServerMetadata { name, version, extensions } = metadata::server(&self.app);
         Ok(Response::new(ServerMetadataResponse { name, version, extensions }))
     }
 

@@ -175,9 +175,7 @@ const CUDA_MEMORY: &[Route] = &[
     route("POST", "/unregister", "Unregisters all such regions of the tenant.", || {
         post(shared_memory::cuda_unregister_all)
     }),
-    route("POST", "/region/{region}/unregister", "Unregisters such a region.", || {
-        post(shared_memory::cuda_unregister)
-    }),
+    route("POST", "/region/{region}/unregister", "Unregisters such a region.", || post(shared_memory::cuda_unregister)),
 ];
 
 /// The health routes.

@@ -203,7 +203,15 @@ impl Grant {
         let models = Arc::new(Patterns::repository());
         let limits = TenantLimits::DEFAULT;
         let (shared_memory, cuda_shared_memory) = (None, None);
-        Grant { limits, models, model_control: false, observes: false, shared_memory, cuda_shared_memory, leases: false }
+        Grant {
+            limits,
+            models,
+            model_control: false,
+            observes: false,
+            shared_memory,
+            cuda_shared_memory,
+            leases: false,
+        }
     }
 }
 

@@ -12,8 +12,8 @@ mod file;
 mod region;
 mod system;
 
-pub(crate) use cuda::CudaRegister;
 use cuda::CudaMemory;
+pub(crate) use cuda::CudaRegister;
 use region::{Memory, Region};
 pub(crate) use region::{Sharing, Window};
 use system::SystemMemory;

@@ -164,9 +164,7 @@ fn place_of(region: &str) -> HashMap<String, InferParameter> {
 #[test]
 fn bad_registrations_are_refused_with_their_reason() {
     let (daemon, memory) = start();
-    let of = |handle: Value, device_id: i64, byte_size: u64| {
-        json!({ "raw_handle": handle, "device_id": device_id, "byte_size": byte_size })
-    };
+    let of = |handle: Value, device_id: i64, byte_size: u64| json!({ "raw_handle": handle, "device_id": device_id, "byte_size": byte_size });
     let (good, unknown) = (json!({ "b64": base64(&[INPUT; 64]) }), json!({ "b64": base64(&[9; 64]) }));
     let cases: Vec<(Value, u16, &[&str])> = vec![
         (json!({}), 400, &["its byte_size is 0"]),
@@ -273,9 +271,7 @@ fn tenants_need_the_right_and_have_regions_of_their_own() {
     memory.allocate(INPUT, 64);
     memory.allocate(OUTPUT, 64);
     daemon.engine.import(memory.clone());
-    let register = |token: &str, allocation| {
-        daemon.ask_as(token, &region("r/register"), Some(&body(allocation, 64)))
-    };
+    let register = |token: &str, allocation| daemon.ask_as(token, &region("r/register"), Some(&body(allocation, 64)));
     let answer = register(&quiet, INPUT);
     error(&answer, 403, &["may not use CUDA shared memory", "cuda_shared_memory"]);
     assert_eq!(answer.json()["reason"], "cuda_shared_memory");

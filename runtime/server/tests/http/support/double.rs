@@ -4,9 +4,9 @@ use atoll_core::placement::Why;
 use atoll_core::{Epoch, Nanos, TaskId};
 use atoll_engine::{
     ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo,
-    FunctionKey, FunctionName, FunctionOptions, FunctionStatistics, Imports, InvocationId, InvocationRequest, InvocationResult,
-    InvocationTiming, InvokeError, OutputTensor, Reply, ShareClient, ShareError, ShareSpec, StageInput, TenantBytes,
-    TenantMemory, TraceBatch, Usage, UsageRow,
+    FunctionKey, FunctionName, FunctionOptions, FunctionStatistics, Imports, InvocationId, InvocationRequest,
+    InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, ShareClient, ShareError, ShareSpec,
+    StageInput, TenantBytes, TenantMemory, TraceBatch, Usage, UsageRow,
 };
 use atoll_fleet::{Inference, Placed};
 use atoll_kgraph::{Bundle, DType, InputForm, bind_symbols};

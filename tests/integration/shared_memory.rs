@@ -48,7 +48,7 @@ fn clients_of_triton_share_memory_of_a_gpu() -> Result<()> {
     let devices = ["--no-control", "--device", "cuda:0"];
     let mut daemon = Daemon::start_in(&repository, folder.path(), &devices, &environment)?;
     let pid = daemon.process().id().to_string();
-    let arguments = ["run".as_ref(), daemon.http.as_ref(), daemon.grpc.as_ref(), pid.as_ref()];
+    let arguments: [&OsStr; 4] = ["run".as_ref(), daemon.http.as_ref(), daemon.grpc.as_ref(), pid.as_ref()];
     script("cuda_shared_memory.py", &arguments, &environment)?;
     ensure!(metric(&daemon, "atoll_cuda_shared_memory_regions{tenant=\"local\"}")? == 0.0, "all were unregistered");
     for (what, least) in [("read", 128.0), ("written", 256.0)] {

@@ -300,8 +300,10 @@ def executor_is_replaced(client, daemon):
             got = client.infer(MODEL, inputs).as_numpy("OUTPUT0")
             if executor(daemon) not in (None, before):
                 break
+            reason = "it was not replaced"
         except InferenceServerException as error:
-            assert time.monotonic() < until, error.message()
+            reason = error.message()
+        assert time.monotonic() < until, reason
         time.sleep(0.05)
     assert (got == expected).all(), got
     client.unregister_cuda_shared_memory()

@@ -12,6 +12,7 @@
 //!   [`ring`], [`doorbell`]: a command ring, and how one side wakes the other.
 //! - [`link`]: the rings, control words and chunk records between an engine and compute units.
 //! - [`process`]: the interface of a device that runs in an executor process.
+//! - [`Imports`], [`Importer`]: device memory that clients have exported.
 //! - [`refusal`]: the checks of a launch that all devices share. [`bind`], [`clock`]: shared
 //!   by GPU devices: addresses in launches, and times of events. [`cpus`]: CPU affinity of threads.
 //!   [`priority`]: their scheduling priority. [`cpu_time`]: CPU time of processes. [`word_table`]:

@@ -45,8 +45,8 @@ impl Inbox {
         self.loading.len() + self.showing.len() + usize::from(self.ready.is_none())
     }
 
-    /// The oldest due answer of each kind (loads, mappings, imports): when it was requested, and its time
-    /// limit.
+    /// The oldest due answer of each kind (loads, mappings, imports): when it was requested, and its
+    /// time limit.
     pub(super) fn pending(&self, answer_within: Duration, load_within: Duration) -> Vec<(Instant, Duration)> {
         let loads = self.loading.values().min().map(|since| (*since, load_within));
         let maps = self.showing.front().map(|since| (*since, answer_within));

@@ -46,6 +46,8 @@ constants! {
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
         CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
         CU_POINTER_ATTRIBUTE_MAPPED = 13;
+    /// Flag of opening memory of another process.
+    c_uint: CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1;
     /// Kind of memory at an address.
     c_uint: CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_UNIFIED = 4;
     /// Flag of pinned memory.

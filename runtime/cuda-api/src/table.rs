@@ -97,6 +97,12 @@ macro_rules! for_each_entry_point {
             );
             6000 fn cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
 
+            // Device memory of other processes.
+            4010 fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, pointer: CUdeviceptr);
+            4010 fn cuIpcOpenMemHandle(pointer: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
+            11000 fn cuIpcOpenMemHandle_v2(pointer: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
+            4010 fn cuIpcCloseMemHandle(pointer: CUdeviceptr);
+
             // Copies and fills.
             3020 fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize);
             3020 fn cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize);

@@ -174,6 +174,11 @@ structs! {
         /// Its bytes.
         bytes("bytes" @ 0): [u8; 16],
     }
+    /// The handle of device memory that another process has exported.
+    CUipcMemHandle: 64 {
+        /// Private to the driver.
+        reserved("reserved" @ 0): [u8; 64],
+    }
     /// A resource that green contexts divide, as laid out by CUDA 12. CUDA 13's is larger: callers
     /// that let a driver write it must leave extra space.
     CUdevResource: 144 {

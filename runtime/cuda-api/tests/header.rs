@@ -72,6 +72,7 @@ fn rust_type(c_type: &str) -> String {
         "cuuint64_t" => "u64",
         "CUdevice_v1" => "CUdevice",
         "CUdeviceptr_v2" => "CUdeviceptr",
+        "CUipcMemHandle_v1" => "CUipcMemHandle",
         other => other,
     }
     .to_owned();

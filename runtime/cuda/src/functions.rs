@@ -79,6 +79,9 @@ driver_functions! {
         memory_info: cuMemGetInfo_v2;
         memory_alloc: cuMemAlloc_v2;
         memory_free: cuMemFree_v2;
+        memory_range: cuMemGetAddressRange_v2;
+        ipc_open: cuIpcOpenMemHandle_v2 | cuIpcOpenMemHandle;
+        ipc_close: cuIpcCloseMemHandle;
         host_alloc: cuMemHostAlloc;
         host_register: cuMemHostRegister_v2 | cuMemHostRegister;
         host_unregister: cuMemHostUnregister;

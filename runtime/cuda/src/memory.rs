@@ -2,7 +2,10 @@
 
 use crate::context::Context;
 use crate::error::CudaError;
-use atoll_cuda_api::constants::{CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE};
+use atoll_cuda_api::constants::{
+    CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE,
+};
+use atoll_cuda_api::types::CUipcMemHandle;
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -44,6 +47,8 @@ pub struct DeviceMemory {
     context: Arc<Context>,
     address: DevicePtr,
     bytes: u64,
+    /// Whether another process allocated it.
+    is_imported: bool,
 }
 
 impl DeviceMemory {
@@ -52,7 +57,27 @@ impl DeviceMemory {
         let mut address = 0;
         // SAFETY: writes one address to the given address.
         context.call("cuMemAlloc", |f| unsafe { (f.memory_alloc)(&mut address, bytes.max(1) as usize) })?;
-        Ok(DeviceMemory { context: context.clone(), address, bytes })
+        Ok(DeviceMemory { context: context.clone(), address, bytes, is_imported: false })
+    }
+
+    /// Opens memory that another process has exported under a handle of CUDA IPC. Its size is that
+    /// of the allocation, from the exported address on.
+    ///
+    /// # Errors
+    /// If the driver refuses the handle: the memory was freed, its process has ended, or it belongs
+    /// to a device or a user whose memory this process cannot map.
+    pub fn import(context: &Arc<Context>, handle: [u8; 64]) -> Result<DeviceMemory, CudaError> {
+        let (mut address, handle) = (0, CUipcMemHandle { reserved: handle });
+        let flags = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+        // SAFETY: writes one address to the given address; the driver checks the handle.
+        context.call("cuIpcOpenMemHandle", |f| unsafe { (f.ipc_open)(&mut address, handle, flags) })?;
+        // Closed when dropped, if the next call fails.
+        let mut memory = DeviceMemory { context: context.clone(), address, bytes: 0, is_imported: true };
+        let (mut base, mut bytes) = (0, 0);
+        // SAFETY: writes an address and a size to the given addresses.
+        context.call("cuMemGetAddressRange", |f| unsafe { (f.memory_range)(&mut base, &mut bytes, address) })?;
+        memory.bytes = base.saturating_add(bytes as u64).saturating_sub(address);
+        Ok(memory)
     }
 
     /// The address for kernels.
@@ -76,8 +101,12 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: the memory is ours and not used again; the call waits for kernels that use it.
-        self.context.release(|f| unsafe { (f.memory_free)(self.address) });
+        self.context.release(|f| match self.is_imported {
+            // SAFETY: the memory is ours and not used again; the call waits for kernels that use it.
+            false => unsafe { (f.memory_free)(self.address) },
+            // SAFETY: it was opened once for `self`, and all transfers with it have completed.
+            true => unsafe { (f.ipc_close)(self.address) },
+        });
     }
 }
 

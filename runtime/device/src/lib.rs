@@ -12,6 +12,7 @@
 //!   [`ring`], [`doorbell`]: a command ring, and how one side wakes the other.
 //! - [`link`]: the rings, control words and chunk records between an engine and compute units.
 //! - [`process`]: the interface of a device that runs in an executor process.
+//! - [`Imports`], [`Importer`]: device memory that clients have exported.
 //! - [`refusal`]: the checks of a launch that all devices share. [`bind`], [`clock`]: shared
 //!   by GPU devices: addresses in launches, and times of events. [`cpus`]: CPU affinity of threads.
 //!   [`priority`]: their scheduling priority. [`cpu_time`]: CPU time of processes. [`word_table`]:
@@ -48,6 +49,7 @@ mod constants;
 mod domains;
 mod error;
 mod groups;
+mod imports;
 mod info;
 mod lanes;
 mod launching;
@@ -63,6 +65,7 @@ pub use constants::Constants;
 pub use domains::{DomainState, Domains, PAGE_BYTES_MAX};
 pub use error::{DeviceError, SubmitError};
 pub use groups::{ProcessGroup, ProcessGroups};
+pub use imports::{HANDLE_BYTES, ImportError, ImportId, Importer, Imports, MemoryHandle};
 pub use info::{AddressRange, DeviceFacts, DeviceInfo};
 pub use lanes::{Lane, LaneSpec, LaneTable, LaneUnits, Lanes};
 pub use launching::Launching;
@@ -76,6 +79,7 @@ pub use reports::{KeepReports, PRINTED_BYTES_MAX, Reports};
 pub use telemetry::{DomainUse, ExecutorProcess, ExecutorStatistics, GroupLimit, GroupUse, Telemetry};
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// A device. Implement the traits it is made of; the defaults of the optional ones describe a
 /// device without domains, lanes and counters.
@@ -86,6 +90,12 @@ pub trait Device: Launching + Memory + Constants + Modules + Domains + Lanes + T
     /// Why the device is lost, or `None` while it works. The memory of a lost device can still be
     /// read.
     fn lost(&self) -> Option<String> {
+        None
+    }
+
+    /// Access to device memory that other processes have exported; `None` if the device cannot open
+    /// it.
+    fn imports(&self) -> Option<Arc<dyn Imports>> {
         None
     }
 

@@ -16,6 +16,7 @@ use crate::Device;
 use crate::doorbell::FdBell;
 use crate::error::DeviceError;
 use crate::extent::Window;
+use crate::imports::Importer;
 use crate::info::{DeviceFacts, DeviceInfo};
 use crate::lanes::Lane;
 use crate::link::{Link, LinkShape};
@@ -63,6 +64,9 @@ pub struct DevicePlan {
     pub environment: Vec<(OsString, OsString)>,
     /// The service of which the executor may be a client.
     pub service: Option<Arc<dyn ProcessService>>,
+    /// The number by which clients name the device when they share memory on it; `None` if it
+    /// cannot open memory of other processes.
+    pub imports: Option<u32>,
 }
 
 impl Plan for DevicePlan {
@@ -218,6 +222,15 @@ pub trait RelayedDevice: Debug {
     /// Returns the loader of modules. It runs on another thread, so that launches do not wait while
     /// a driver compiles a module for seconds.
     fn loader(&self) -> LoadModule;
+
+    /// Returns what opens memory of other processes, on another thread; `None` if the device
+    /// cannot.
+    ///
+    /// # Errors
+    /// If the driver refuses a stream for the copies.
+    fn importer(&self) -> Result<Option<Box<dyn Importer>>, DeviceError> {
+        Ok(None)
+    }
 
     /// Registers a module that its loader loaded.
     ///

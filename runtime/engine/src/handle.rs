@@ -20,7 +20,7 @@ use crate::worker::{Parts, Worker};
 use atoll_core::residency::{RESIDENCY_POLICIES, residency_policy_by_name};
 use atoll_core::tokens::ShareSpec;
 use atoll_core::{Class, LaneId, Nanos, POLICIES, policy_by_name};
-use atoll_device::{Device, DeviceInfo, Lane, LaneSpec};
+use atoll_device::{Device, DeviceInfo, Imports, Lane, LaneSpec};
 use atoll_kgraph::Bundle;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -71,6 +71,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             doorbell,
             device: device.info().clone(),
+            imports: device.imports(),
             functions: RwLock::default(),
             queue_capacity: config.queue_capacity,
             closed: AtomicBool::new(false),
@@ -135,6 +136,11 @@ impl EngineHandle {
     /// Facts about the device.
     pub fn device_info(&self) -> &DeviceInfo {
         &self.shared.device
+    }
+
+    /// Access to device memory that clients have exported; `None` if the device cannot open it.
+    pub fn imports(&self) -> Option<Arc<dyn Imports>> {
+        self.shared.imports.clone()
     }
 
     /// Whether the device is lost. A lost device stays lost.

@@ -63,7 +63,10 @@ pub use accounts::{InvocationOutcome, MemoryKind, MemoryUse, Usage, UsageRow};
 pub use atoll_core::memory::{MemoryQuotas, TenantBytes};
 pub use atoll_core::tokens::{Ppm, ShareError, ShareRequest, ShareSpec};
 pub use atoll_core::{BadTenant, Class, DeviceId, LaneError, LaneId, Tenant};
-pub use atoll_device::{ComputeUnitUse, DomainUse, ExecutorProcess, ExecutorStatistics, GroupUse, Lane, LaneSpec};
+pub use atoll_device::{
+    ComputeUnitUse, DomainUse, ExecutorProcess, ExecutorStatistics, GroupUse, HANDLE_BYTES, ImportError, ImportId,
+    Imports, Lane, LaneSpec, MemoryHandle,
+};
 pub use atoll_trace::FunctionName;
 pub use config::{BatchingOptions, EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 pub use cores::{CoreShare, CoreUse};

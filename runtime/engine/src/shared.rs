@@ -6,7 +6,7 @@ use crate::doorbell::Doorbell;
 use crate::event::Command;
 use crate::function::Function;
 use crate::session::Sessions;
-use atoll_device::DeviceInfo;
+use atoll_device::{DeviceInfo, Imports};
 use crossbeam_channel::Receiver;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub(crate) struct Shared {
     pub(crate) doorbell: Doorbell,
     pub(crate) device: DeviceInfo,
+    pub(crate) imports: Option<Arc<dyn Imports>>,
     /// Published functions. Written by the engine's thread only; no other lock is taken while it is
     /// held.
     pub(crate) functions: RwLock<HashMap<FunctionKey, Arc<Function>>>,

@@ -59,6 +59,7 @@ mod compile_jail;
 mod config;
 mod device;
 mod domain;
+mod imports;
 mod jail;
 mod memory;
 mod parts;

@@ -3,12 +3,14 @@
 //! One thread drives the device. It sleeps until the daemon rings, a message arrives or a launch
 //! ends. It then handles messages, epochs and transfers, launches and completions, in this order,
 //! so everything that the daemon sent before it rang is handled first. A second thread loads
-//! modules, since the driver may take seconds to compile one, and a third shows signs of life.
+//! modules, since the driver may take seconds to compile one, a third copies memory that clients
+//! have exported ([`super::imports`]), and a fourth shows signs of life.
 //!
 //! When the context is lost, its launches complete as failed, the daemon is told the reason, and
 //! the process ends, since only a new process gets a new context.
 
 use super::channel::{Channel, ChannelError};
+use super::imports::{ToImport, import_all};
 use super::jail;
 use super::port::{Port, Request, STAGING_BYTES, Status};
 use super::serve::{Parts, SendReports, SentModule, ServeError, answer, exactly, os, read_module, refusal};
@@ -20,7 +22,7 @@ use atoll_device::link::{CommandConsumer, Link};
 use atoll_device::process::{LoadModule, LoadedModule, ProcessService, RelayedDevice, StartRelayed};
 use atoll_device::record::{COMPLETION_WORDS, Command, Completion};
 use atoll_device::ring::Producer;
-use atoll_device::{DeviceError, Lane, LaunchRecord, ModuleId, PARAMS_BYTES_MAX, SubmitError};
+use atoll_device::{DeviceError, Importer, Lane, LaunchRecord, ModuleId, PARAMS_BYTES_MAX, SubmitError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
 use std::collections::{HashMap, VecDeque};
@@ -80,6 +82,8 @@ struct Relay {
     modules: HashMap<u32, Option<ModuleId>>,
     to_load: Sender<ToLoad>,
     loaded: Receiver<Loaded>,
+    /// Orders for the thread that opens memory of other processes, if the device can open it.
+    to_import: Option<Sender<ToImport>>,
     /// Whether a thread detaches this process from its service once the daemon is gone, and then
     /// ends the process.
     detaches: bool,
@@ -106,6 +110,14 @@ fn load_all(load: &LoadModule, inbox: &Receiver<ToLoad>, outbox: &Sender<Loaded>
         }
         port.wake(wake);
     }
+}
+
+/// Starts the thread that opens memory of other processes.
+fn start_importing(importer: Box<dyn Importer>, daemon: &Arc<Channel>) -> Result<Sender<ToImport>, ServeError> {
+    let ((to_import, inbox), daemon) = (channel(), daemon.clone());
+    let importing = move || import_all(importer, &inbox, &daemon);
+    std::thread::Builder::new().name("atoll-import".to_owned()).spawn(importing).map_err(os("start a thread"))?;
+    Ok(to_import)
 }
 
 /// A client of the service must be detached before it is killed. If the daemon is gone, the
@@ -152,6 +164,7 @@ impl Relay {
         let detaches = device.service().map(|service| detach_after(daemon, service)).transpose()?.is_some();
         let (region, words_at, _) = port.region();
         let relayed = device.start(region, words_at)?;
+        let to_import = relayed.importer()?.map(|importer| start_importing(importer, daemon)).transpose()?;
         answer(daemon, &Answer::Device { facts: relayed.facts() })?;
         answer(daemon, &Answer::Ready { version: PROTOCOL_VERSION, missing })?;
         let (to_load, inbox) = channel();
@@ -177,6 +190,7 @@ impl Relay {
             modules: HashMap::new(),
             to_load,
             loaded,
+            to_import,
             detaches,
             has_moved: false,
             idle_since: Instant::now(),
@@ -303,6 +317,12 @@ impl Relay {
                 }
                 self.relayed.detach_lane(queues);
                 Ok(())
+            }
+            order @ (Order::Import { .. } | Order::CloseImport { .. }) => {
+                let cannot = || ServeError::BadOrder("memory of another process, which it cannot open".to_owned());
+                let gone =
+                    |_| ServeError::Device(DeviceError::Lost("the thread that imports memory has ended".to_owned()));
+                self.to_import.as_ref().ok_or_else(cannot)?.send((order, descriptors)).map_err(gone)
             }
             Order::Hello { .. } => Err(ServeError::BadOrder("a second `Hello`".to_owned())),
             Order::Show { .. } | Order::Hide { .. } => {

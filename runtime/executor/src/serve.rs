@@ -198,6 +198,9 @@ fn handle(
         Order::OpenLane { .. } | Order::CloseLane { .. } => {
             Err(ServeError::BadOrder("a lane of a device with memory of its own".to_owned()))
         }
+        Order::Import { .. } | Order::CloseImport { .. } => {
+            Err(ServeError::BadOrder("memory of another process, on a device that cannot open it".to_owned()))
+        }
         Order::Hide { constants } => {
             let mut constants = constants.into_iter();
             constants.try_for_each(|range| window.hide(range.at, range.bytes)).map_err(os("unmap constants"))

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// Version of the messages, rings and control words. Both sides are the same program, so a mismatch
 /// only occurs if the program was replaced while the daemon ran.
-pub(crate) const PROTOCOL_VERSION: u32 = 6;
+pub(crate) const PROTOCOL_VERSION: u32 = 7;
 
 /// Longest message in bytes; less than a socket's default buffer.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 128 << 10;
@@ -71,6 +71,28 @@ pub(crate) enum Order {
     CloseLane { queues: Range<u32> },
     /// Unmaps constants that no launch in flight reads.
     Hide { constants: Vec<ConstantRange> },
+    /// Opens memory of another process under its handle, unless it is open, and copies. Its
+    /// descriptor is the buffer for copies. `order` numbers these messages.
+    Import { order: u64, import: u64, handle: Vec<u8>, work: ImportWork },
+    /// Closes such memory; has no answer.
+    CloseImport { import: u64 },
+}
+
+/// What to do with memory of another process, once it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) enum ImportWork {
+    Open,
+    /// Copies from an offset of the memory to the beginning of the buffer.
+    Read {
+        at: u64,
+        bytes: u64,
+    },
+    /// Copies from the beginning of the buffer to an offset of the memory.
+    Write {
+        at: u64,
+        bytes: u64,
+    },
 }
 
 /// The address range of a constant, relative to the beginning of constants.
@@ -95,11 +117,23 @@ pub(crate) enum Answer {
     Loaded { module: u32, refusal: Option<String> },
     /// The constants of one [`Order::Show`] are mapped.
     Shown,
+    /// An [`Order::Import`] was carried out on memory of this size, or refused with a reason.
+    Imported { order: u64, bytes: u64, refusal: Option<String> },
     /// A part of a launch's report; sent before the completion.
     Report { launch: u64, fault: Option<Fault>, printed: String, printed_lost_bytes: u64, is_last: bool },
 }
 
 impl Answer {
+    /// The answer to an [`Order::Import`]. Shortens a long reason.
+    pub(crate) fn of_import(order: u64, done: Result<u64, String>) -> Answer {
+        let bytes = done.as_ref().copied().unwrap_or(0);
+        let refusal = done.err().map(|mut reason| {
+            reason.truncate(floor_char_boundary(&reason, NAME_BYTES_MAX));
+            reason
+        });
+        Answer::Imported { order, bytes, refusal }
+    }
+
     /// Splits a report into as many messages as needed.
     pub(crate) fn of_report(launch: LaunchId, report: LaunchReport) -> Vec<Answer> {
         let mut fault = report.fault.map(short);

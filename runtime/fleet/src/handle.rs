@@ -14,7 +14,7 @@ use atoll_core::limits::DEVICES_MAX;
 use atoll_core::placement::{FunctionId, Why};
 use atoll_core::scaling::Decision;
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionKey, FunctionOptions, InstanceMemory,
+    ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionKey, FunctionOptions, Imports, InstanceMemory,
     InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
 };
 use atoll_kgraph::Bundle;
@@ -215,6 +215,10 @@ impl Inference for FleetHandle {
             memory_bytes: member.memory_bytes(),
         });
         all.collect()
+    }
+
+    fn imports(&self) -> Vec<Arc<dyn Imports>> {
+        self.0.members.iter().filter_map(|member| member.imports()).collect()
     }
 
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions, device: Option<&str>) -> Result<Placed, EngineError> {

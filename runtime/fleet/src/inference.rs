@@ -6,7 +6,7 @@ use atoll_core::DeviceId;
 use atoll_core::placement::Why;
 use atoll_core::scaling::Decision;
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionInfo, FunctionKey, FunctionOptions,
+    ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionInfo, FunctionKey, FunctionOptions, Imports,
     InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
 };
 use atoll_kgraph::Bundle;
@@ -54,6 +54,11 @@ pub trait Inference: Send + Sync + 'static {
     fn traits(&self) -> Vec<DeviceTraits> {
         let of = |name: &String| DeviceTraits { kind: name.clone(), is_cpu: true, memory_bytes: u64::MAX };
         self.devices().iter().map(of).collect()
+    }
+
+    /// The devices that can open device memory of clients, in the order of [`Inference::devices`].
+    fn imports(&self) -> Vec<Arc<dyn Imports>> {
+        Vec::new()
     }
 
     /// Loads a function on the named device, or where the placement policy wants it. Blocks.

@@ -3,7 +3,8 @@
 use atoll_core::packing::Divisible;
 use atoll_engine::{
     ChainRequest, EngineError, EngineHandle, EngineStatistics, FlushRequest, FunctionInfo, FunctionKey,
-    FunctionOptions, InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
+    FunctionOptions, Imports, InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec,
+    TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
@@ -31,6 +32,11 @@ pub trait Member: Send + Sync + 'static {
     /// How its compute units are divided among clients with shares.
     fn divisible(&self) -> Divisible {
         Divisible { units: 1, step: 0, lanes_max: 0 }
+    }
+
+    /// Access to device memory that clients have exported.
+    fn imports(&self) -> Option<Arc<dyn Imports>> {
+        None
     }
 
     fn is_lost(&self) -> bool;
@@ -98,6 +104,10 @@ impl Member for EngineHandle {
 
     fn divisible(&self) -> Divisible {
         atoll_engine::divisible(self.device_info())
+    }
+
+    fn imports(&self) -> Option<Arc<dyn Imports>> {
+        EngineHandle::imports(self)
     }
 
     fn is_lost(&self) -> bool {

@@ -50,7 +50,9 @@ pub use predict::{PredictForm, PredictRequest};
 pub use predictions::encode_predictions;
 pub use repository::{IndexEntry, IndexRequest, LoadRequest, ModelExplanation, ModelState};
 pub use settings::{LogSettings, TraceSettings};
-pub use shared::{RegionStatus, RegisterRequest, SharedRange, SharedTensor};
+pub use shared::{
+    CudaRegionStatus, CudaRegisterRequest, RawHandle, RegionStatus, RegisterRequest, SharedRange, SharedTensor,
+};
 pub use tensor::{Tensor, check_bytes, strings};
 
 /// Name of the header with the length of the JSON part of a body; the rest are binary tensors.

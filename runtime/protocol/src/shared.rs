@@ -112,6 +112,39 @@ pub struct RegionStatus {
     pub byte_size: u64,
 }
 
+/// The body of `POST /v2/cudasharedmemory/region/NAME/register`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CudaRegisterRequest {
+    /// The handle of the device memory.
+    #[serde(default)]
+    pub raw_handle: RawHandle,
+    /// The device, as the server's driver numbers it.
+    #[serde(default)]
+    pub device_id: i64,
+    /// Size of the region in bytes.
+    #[serde(default)]
+    pub byte_size: u64,
+}
+
+/// A handle of CUDA IPC in JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RawHandle {
+    /// The bytes of the handle in Base64.
+    #[serde(default)]
+    pub b64: String,
+}
+
+/// A registered region of CUDA shared memory, as `GET /v2/cudasharedmemory/status` lists it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CudaRegionStatus {
+    /// Its name.
+    pub name: String,
+    /// The device, as the server's driver numbers it.
+    pub device_id: u64,
+    /// Its size in bytes.
+    pub byte_size: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -65,10 +65,10 @@ pub const BODY_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// may be closed to make room for another client.
 pub const STREAM_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Most regions of system shared memory of the daemon; each holds a file descriptor.
+/// Most regions of shared memory of the daemon; each of system shared memory holds a file descriptor.
 pub const SHARED_REGIONS_MAX: usize = 2048;
 
-/// Most regions of system shared memory of one tenant: an input and an output for each of 256
+/// Most regions of shared memory of one tenant: an input and an output for each of 256
 /// requests at the same time.
 pub const SHARED_REGIONS_PER_TENANT_MAX: usize = 512;
 

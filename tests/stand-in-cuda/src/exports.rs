@@ -16,6 +16,7 @@ mod event;
 mod gdr;
 mod graph;
 mod green;
+mod ipc;
 mod launch;
 mod lookup;
 mod memory;
@@ -53,13 +54,14 @@ macro_rules! entry_points {
 use entry_points;
 
 /// The implemented entry points.
-const IMPLEMENTED: [&[&str]; 11] = [
+const IMPLEMENTED: [&[&str]; 12] = [
     context::CONTEXT,
     copy::COPY,
     device::DEVICE,
     event::EVENT,
     graph::GRAPH,
     green::GREEN,
+    ipc::IPC,
     launch::LAUNCH,
     lookup::LOOKUP,
     memory::MEMORY,

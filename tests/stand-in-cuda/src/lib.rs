@@ -14,7 +14,7 @@
 //! | `status` | the driver's error codes |
 //! | `driver` | state of the process: options, devices, tables of handles |
 //! | `context`, `fault_state` | contexts, and the effect of faults on them |
-//! | `memory` | the table of allocations |
+//! | `memory`, `ipc` | the table of allocations, and memory that processes share by handles |
 //! | `module`, `code` | PTX, its variables, and its kernels as native code per block shape |
 //! | `device`, `green` | the host device, launches on it, and parts of it |
 //! | `stream`, `work` | streams, and the operations in them |
@@ -29,6 +29,7 @@
 //!   Accesses to unmapped and to freed memory fault.
 //! - A kernel is compiled when it is first launched with a block shape, during the launch.
 //! - A captured graph runs its nodes one after the other, in the order of the capture.
+//! - A handle of memory works for the device with the same number, in processes of the same user.
 //! - There are no textures, no peer access, no managed memory that migrates, and no machine code. A
 //!   cubin is refused as code for another GPU; of a fat binary only the PTX is used.
 //! - A parameter block has at most 4,096 bytes.
@@ -51,6 +52,7 @@ mod fault_state;
 mod graph;
 mod green;
 mod host_call;
+mod ipc;
 mod log;
 mod marker;
 mod memory;

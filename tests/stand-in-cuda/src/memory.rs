@@ -1,6 +1,7 @@
 //! The table of allocations. A device pointer is an address of this process, and memory shared by
 //! host and device has the same address for both.
 
+use crate::ipc::Export;
 use crate::raw::{PAGE_BYTES, Pattern, Reservation, Span};
 use crate::status::Status;
 use crate::table::Handle;
@@ -25,6 +26,8 @@ pub(crate) enum Kind {
     Pinned,
     /// Memory of the program that was registered.
     Registered,
+    /// Device memory of another process.
+    Imported,
 }
 
 /// An allocation that the driver knows.
@@ -37,6 +40,10 @@ pub(crate) struct Allocation {
     pub(crate) context: Handle,
     /// The device of its context.
     pub(crate) device: u32,
+    /// The file with the memory, if other processes may map it.
+    pub(crate) file: Option<Export>,
+    /// How often imported memory was opened without being closed.
+    opened: u32,
 }
 
 /// All allocations.
@@ -74,13 +81,10 @@ impl Memory {
         if kind == Kind::Device && used(&taken, device).saturating_add(pages(bytes)) > self.device_bytes_max {
             return Err(Status::OutOfMemory);
         }
-        let align = align.max(PAGE_BYTES);
-        let ahead = self.gap(&taken, self.searched_to.load(Ordering::Relaxed), bytes, align);
-        let at =
-            ahead.or_else(|| self.gap(&taken, self.reservation.base(), bytes, align)).ok_or(Status::OutOfMemory)?;
+        let at = self.place(&taken, bytes, align)?;
         self.reservation.take(at, pages(bytes))?;
         self.searched_to.store(at + pages(bytes), Ordering::Relaxed);
-        taken.insert(at, Allocation { at, bytes, kind, context, device });
+        taken.insert(at, Allocation { at, bytes, kind, context, device, file: None, opened: 0 });
         if kind == Kind::Device {
             // SAFETY: just allocated, and nothing else refers to it.
             unsafe { Span::new(at, bytes.min(FILL_BYTES_MAX)) }.fill(Pattern::Byte(FILL_BYTE));
@@ -95,7 +99,59 @@ impl Memory {
         if taken.range(..end).next_back().is_some_and(|(_, before)| before.at + before.bytes > at) {
             return Err(Status::HostMemoryAlreadyRegistered);
         }
-        taken.insert(at, Allocation { at, bytes, kind: Kind::Registered, context: context.0, device: context.1 });
+        let (context, device) = context;
+        taken.insert(at, Allocation { at, bytes, kind: Kind::Registered, context, device, file: None, opened: 0 });
+        Ok(())
+    }
+
+    /// Moves device memory to a file that other processes can map, unless it is in one. Nothing may
+    /// use the memory meanwhile.
+    pub(crate) fn export(&self, at: u64) -> Result<Export, Status> {
+        let mut taken = self.lock();
+        let allocation = taken.get_mut(&at).filter(|allocation| allocation.kind == Kind::Device);
+        let allocation = allocation.ok_or(Status::InvalidValue)?;
+        if let Some(export) = allocation.file {
+            return Ok(export);
+        }
+        // SAFETY: an allocation, which stays while the table is locked.
+        let contents = unsafe { Span::new(at, allocation.bytes) }.to_vec();
+        let (export, file) = Export::create(allocation.device, &contents)?;
+        self.reservation.show(at, pages(allocation.bytes), &file).inspect_err(|_| export.remove())?;
+        allocation.file = Some(export);
+        Ok(export)
+    }
+
+    /// Maps memory of another process. If the context has mapped it already, returns the same
+    /// address.
+    pub(crate) fn import(&self, export: Export, (context, device): (Handle, u32)) -> Result<u64, Status> {
+        let mut taken = self.lock();
+        let is_same = |other: &&mut Allocation| {
+            other.kind == Kind::Imported && other.context == context && other.file == Some(export)
+        };
+        if let Some(known) = taken.values_mut().find(is_same) {
+            known.opened += 1;
+            return Ok(known.at);
+        }
+        let file = export.open()?;
+        let (bytes, at) = (export.bytes, self.place(&taken, export.bytes, PAGE_BYTES)?);
+        self.reservation.show(at, pages(bytes), &file)?;
+        self.searched_to.store(at + pages(bytes), Ordering::Relaxed);
+        let file = Some(export);
+        taken.insert(at, Allocation { at, bytes, kind: Kind::Imported, context, device, file, opened: 1 });
+        Ok(at)
+    }
+
+    /// Unmaps memory of another process once it has been closed as often as it was opened.
+    pub(crate) fn close(&self, at: u64) -> Result<(), Status> {
+        let mut taken = self.lock();
+        let allocation = taken.get_mut(&at).filter(|allocation| allocation.kind == Kind::Imported);
+        let allocation = allocation.ok_or(Status::InvalidValue)?;
+        allocation.opened -= 1;
+        if allocation.opened == 0 {
+            let closed = *allocation;
+            self.release(closed)?;
+            taken.remove(&at);
+        }
         Ok(())
     }
 
@@ -134,13 +190,21 @@ impl Memory {
         }
         // SAFETY: it is inside an allocation, which is only freed while its context is idle.
         let span = unsafe { Span::new(at, bytes) };
+        let is_private = allocation.kind != Kind::Registered && allocation.file.is_none();
         // SAFETY: memory that is not the program's is in the reservation.
-        Ok(if allocation.kind == Kind::Registered { span } else { unsafe { span.of_reservation() } })
+        Ok(if is_private { unsafe { span.of_reservation() } } else { span })
     }
 
     /// Free and total bytes of a device.
     pub(crate) fn free_and_total(&self, device: u32) -> (u64, u64) {
         (self.device_bytes_max.saturating_sub(used(&self.lock(), device)), self.device_bytes_max)
+    }
+
+    /// The address for a new allocation.
+    fn place(&self, taken: &BTreeMap<u64, Allocation>, bytes: u64, align: u64) -> Result<u64, Status> {
+        let align = align.max(PAGE_BYTES);
+        let ahead = self.gap(taken, self.searched_to.load(Ordering::Relaxed), bytes, align);
+        ahead.or_else(|| self.gap(taken, self.reservation.base(), bytes, align)).ok_or(Status::OutOfMemory)
     }
 
     /// The first gap at or above an address that is large enough, with a free page between it and
@@ -161,10 +225,13 @@ impl Memory {
     }
 
     fn release(&self, allocation: Allocation) -> Result<(), Status> {
-        match allocation.kind {
-            Kind::Registered => Ok(()),
-            Kind::Device | Kind::Pinned => self.reservation.give_back(allocation.at, pages(allocation.bytes)),
+        if allocation.kind == Kind::Registered {
+            return Ok(());
         }
+        if let Some(export) = allocation.file.filter(|_| allocation.kind == Kind::Device) {
+            export.remove();
+        }
+        self.reservation.give_back(allocation.at, pages(allocation.bytes))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Allocation>> {

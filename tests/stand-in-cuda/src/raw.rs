@@ -4,6 +4,7 @@
 use crate::status::Status;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
+use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -42,21 +43,33 @@ impl Reservation {
         self.remap(at, bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
 
+    /// Maps a file of at least this size at whole pages. Other processes may map it too.
+    pub(crate) fn show(&self, at: u64, bytes: u64, file: &OwnedFd) -> Result<(), Status> {
+        self.check(at, bytes)?;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: as in `remap`.
+        let answer =
+            unsafe { rustix::mm::mmap(address(at), size(bytes)?, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0) };
+        answer.map(drop).map_err(|_| Status::MapFailed)
+    }
+
     /// Unmaps it: accesses fault from now on.
     pub(crate) fn give_back(&self, at: u64, bytes: u64) -> Result<(), Status> {
         self.remap(at, bytes, ProtFlags::empty())
     }
 
     fn remap(&self, at: u64, bytes: u64, access: ProtFlags) -> Result<(), Status> {
-        let end = at.checked_add(bytes).ok_or(Status::InvalidValue)?;
-        if at < self.base || end > self.end() {
-            return Err(Status::InvalidValue);
-        }
+        self.check(at, bytes)?;
         // SAFETY: the pages are in our own reservation, and only kernels and copies of the program
         // under test use their addresses.
         let answer =
             unsafe { rustix::mm::mmap_anonymous(address(at), size(bytes)?, access, flags() | MapFlags::FIXED) };
         answer.map(drop).map_err(|_| Status::OutOfMemory)
+    }
+
+    fn check(&self, at: u64, bytes: u64) -> Result<(), Status> {
+        let end = at.checked_add(bytes).ok_or(Status::InvalidValue)?;
+        if at >= self.base && end <= self.end() { Ok(()) } else { Err(Status::InvalidValue) }
     }
 }
 

@@ -39,6 +39,9 @@
 //! time between the events, times the number of compute units that the launch's blocks can occupy.
 //! Time in which two queues ran is counted twice.
 //!
+//! **Memory of other processes** is opened in the device's context by handles of CUDA IPC. A thread
+//! of the executor copies it in a stream of its own (`import`).
+//!
 //! **Faults.** A fault of a kernel ends the context: all later calls fail, all launches in flight
 //! complete as failed, and the device is lost with its memory. So kernels that may fault belong in
 //! an executor process, which runs this device and shares its epoch words with the daemon
@@ -67,6 +70,7 @@ mod config;
 mod device;
 mod error;
 mod flag;
+mod import;
 mod lanes;
 mod launch;
 mod module;

@@ -3,6 +3,7 @@
 use super::config::CudaConfig;
 use super::device::CudaDevice;
 use super::error::GpuError;
+use super::import::CudaImporter;
 use super::module::Module;
 use super::mps::{Mps, MpsShare};
 use super::words::SharedWords;
@@ -14,7 +15,7 @@ use atoll_device::process::{
     StartRelayed,
 };
 use atoll_device::shm::Region;
-use atoll_device::{Device, DeviceError, DeviceFacts, DeviceInfo, Lane, ModuleId, ModuleImage};
+use atoll_device::{Device, DeviceError, DeviceFacts, DeviceInfo, Importer, Lane, ModuleId, ModuleImage};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,6 +50,7 @@ impl Plan for CudaConfig {
             load_within: Some(COMPILE_WITHIN),
             environment: environment(&self),
             service: self.service(),
+            imports: Some(self.index),
         })
     }
 }
@@ -126,6 +128,10 @@ impl RelayedDevice for SharedCuda {
     fn loader(&self) -> LoadModule {
         let (context, info) = (self.device.context.clone(), self.device.info.clone());
         Box::new(move |image: ModuleImage<'_>| Ok(LoadedModule(Box::new(Module::load(&context, &info, image)?))))
+    }
+
+    fn importer(&self) -> Result<Option<Box<dyn Importer>>, DeviceError> {
+        Ok(Some(Box::new(CudaImporter::new(&self.device.context)?)))
     }
 
     fn adopt(&mut self, module: LoadedModule) -> Result<ModuleId, DeviceError> {

@@ -41,6 +41,7 @@ impl Plan for HipConfig {
             load_within: None,
             environment: environment(),
             service: None,
+            imports: None,
         })
     }
 }

@@ -254,6 +254,11 @@ impl ExecutorDevice {
         self.engine_side.chunks_left()
     }
 
+    /// The executor's state, for other threads.
+    pub(crate) fn supervised(&self) -> &Arc<Supervised> {
+        &self.executor
+    }
+
     /// Why the executor is gone; `None` while it lives.
     pub(crate) fn loss(&self) -> Option<&Loss> {
         self.executor.loss()

@@ -70,6 +70,7 @@ impl ExecutorPool {
         self.lanes.iter().for_each(|(lane, units)| device.attach_lane(lane, units));
         let domain = &mut self.domains[index];
         device.allow_memory(domain.allowed_bytes);
+        self.imports.iter().for_each(|imports| imports.set_executor(device.supervised()));
         tracing::info!(device = %self.info.name, domain = %domain.name, pid = device.pid(), "executor started");
         domain.state = State::Running(Box::new(device));
         self.statistics.started += 1;

@@ -26,6 +26,7 @@ pub(super) use addresses::NUMBERS_MAX;
 use super::config::ExecutorConfig;
 use super::device::ExecutorDevice;
 use super::domain::{Domain, Module, State};
+use super::imports::ExecutorImports;
 use addresses::{split, translate};
 use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_device::extent::discard;
@@ -33,14 +34,15 @@ use atoll_device::process::{DevicePlan, KeptService, MemoryHome, ProcessService}
 use atoll_device::space::ConstantStore;
 use atoll_device::{
     ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo,
-    ExecutorStatistics, Fault, FaultKind, Lane, LaneSpec, LaneTable, Lanes, LaunchRecord, LaunchReport, LaunchStatus,
-    Launching, Memory, ModuleId, SubmitError, Telemetry,
+    ExecutorStatistics, Fault, FaultKind, Imports, Lane, LaneSpec, LaneTable, Lanes, LaunchRecord, LaunchReport,
+    LaunchStatus, Launching, Memory, ModuleId, SubmitError, Telemetry,
 };
 use lifecycle::watch;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// The only domain of a device that does not keep domains apart; no tenant can have this name.
 const SHARED_DOMAIN: &str = "*";
@@ -84,6 +86,8 @@ pub struct ExecutorPool {
     /// The service whose clients the executors are, if this pool keeps it running; it outlives
     /// them.
     service: Option<Box<dyn KeptService>>,
+    /// Access to memory of other processes, if the device can open it.
+    imports: Option<Arc<ExecutorImports>>,
 }
 
 impl ExecutorPool {
@@ -128,7 +132,9 @@ impl ExecutorPool {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os("create an eventfd"))?;
         watch(&ready, timer.as_fd())?;
         watch(&ready, bell.as_fd())?;
+        let imports = config.device.imports.map(|ordinal| ExecutorImports::new(ordinal, config.answer_within));
         Ok(ExecutorPool {
+            imports: imports.transpose()?.map(Arc::new),
             constants: ConstantStore::new(info.constants_bytes),
             lanes: LaneTable::new(config.device.link, info.compute_units, info.lane_units),
             info,
@@ -231,6 +237,10 @@ impl ExecutorPool {
 impl Device for ExecutorPool {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn imports(&self) -> Option<Arc<dyn Imports>> {
+        self.imports.clone().map(|imports| imports as Arc<dyn Imports>)
     }
 
     fn completion_fd(&self) -> BorrowedFd<'_> {

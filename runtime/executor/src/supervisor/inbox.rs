@@ -29,6 +29,10 @@ pub(super) struct Inbox {
     pub(super) loading: BTreeMap<u32, Instant>,
     /// Modules that were loaded (`None`) or refused, with the reason.
     pub(super) loaded: BTreeMap<u32, Option<String>>,
+    /// The unanswered order for memory of another process, and when it was sent.
+    pub(super) importing: Option<(u64, Instant)>,
+    /// The last answer to such an order: the size of the memory, or why it was refused.
+    pub(super) imported: Option<(u64, Result<u64, String>)>,
     partial_reports: Vec<(u64, LaunchReport)>,
     pub(super) reports: Reports,
     /// Received messages that carry reports.
@@ -36,17 +40,18 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// The number of answers that are due.
+    /// The number of answers that are due and for which the engine may be waiting.
     pub(super) fn answers_due(&self) -> usize {
         self.loading.len() + self.showing.len() + usize::from(self.ready.is_none())
     }
 
-    /// The oldest due answer of each kind (loads, mappings): when it was requested, and its time
-    /// limit.
+    /// The oldest due answer of each kind (loads, mappings, imports): when it was requested, and its
+    /// time limit.
     pub(super) fn pending(&self, answer_within: Duration, load_within: Duration) -> Vec<(Instant, Duration)> {
         let loads = self.loading.values().min().map(|since| (*since, load_within));
         let maps = self.showing.front().map(|since| (*since, answer_within));
-        loads.into_iter().chain(maps).collect()
+        let imports = self.importing.map(|(_, since)| (since, answer_within));
+        loads.into_iter().chain(maps).chain(imports).collect()
     }
 
     /// Handles a message. `launches` is the number of all launches that were submitted to the
@@ -71,6 +76,11 @@ impl Inbox {
             }
             Answer::Shown => {
                 self.showing.pop_front().ok_or("it answered a mapping that was not requested")?;
+            }
+            Answer::Imported { order, bytes, refusal } => {
+                let due = self.importing.take_if(|(due, _)| *due == order);
+                due.ok_or("it answered an import that was not requested")?;
+                self.imported = Some((order, refusal.map_or(Ok(bytes), Err)));
             }
             report @ Answer::Report { .. } => return self.take_report(report, launches),
         }
@@ -122,13 +132,21 @@ mod tests {
         assert_eq!(inbox.take(facts(), false, 0), Ok(false));
         assert!(inbox.take(facts(), false, 0).is_err());
         assert_eq!(inbox.take(ready(), false, 0), Ok(false));
-        for answer in [ready(), facts(), Answer::Shown, Answer::Loaded { module: 0, refusal: None }, piece(1, true)] {
+        let imported = |order| Answer::Imported { order, bytes: 8, refusal: None };
+        for answer in
+            [ready(), facts(), Answer::Shown, Answer::Loaded { module: 0, refusal: None }, imported(1), piece(1, true)]
+        {
             assert!(inbox.take(answer.clone(), false, 0).is_err(), "{answer:?}");
         }
         inbox.showing.push_back(Instant::now());
         assert!(inbox.take(Answer::Shown, true, 0).is_err());
         assert_eq!(inbox.take(Answer::Shown, false, 0), Ok(false));
         assert!(inbox.take(Answer::Shown, false, 0).is_err());
+        inbox.importing = Some((2, Instant::now()));
+        assert!(inbox.take(imported(1), false, 0).is_err());
+        assert_eq!(inbox.take(imported(2), false, 0), Ok(false));
+        assert_eq!(inbox.imported, Some((2, Ok(8))));
+        assert!(inbox.take(imported(2), false, 0).is_err());
     }
 
     #[test]

@@ -160,6 +160,7 @@ impl Supervised {
         match order {
             Order::Load { module, .. } => drop(self.inbox().loading.insert(module, Instant::now())),
             Order::Show { .. } => self.inbox().showing.push_back(Instant::now()),
+            Order::Import { order, .. } => self.inbox().importing = Some((order, Instant::now())),
             _ => {}
         }
         let mut outgoing = self.outgoing();
@@ -178,6 +179,11 @@ impl Supervised {
     /// The answer to a load, once it was received.
     pub(crate) fn take_loaded(&self, module: u32) -> Option<Option<String>> {
         self.inbox().loaded.remove(&module)
+    }
+
+    /// The answer to an order for memory of another process, once it was received.
+    pub(crate) fn take_imported(&self, order: u64) -> Option<Result<u64, String>> {
+        self.inbox().imported.take_if(|(answered, _)| *answered == order).map(|(_, answer)| answer)
     }
 
     /// Whether the executor has mapped all constants that it was told to map.
@@ -368,8 +374,8 @@ impl Supervised {
         Ok(Some(is_report || is_answer))
     }
 
-    /// The oldest due answer of each kind (loads, mappings): when it was requested, and its time
-    /// limit.
+    /// The oldest due answer of each kind (loads, mappings, imports): when it was requested, and its
+    /// time limit.
     fn pending_answers(&self) -> Vec<(Instant, Duration)> {
         self.inbox().pending(self.time_limits.answer_within, self.time_limits.load_within)
     }

@@ -63,6 +63,7 @@ impl HasRefusalKind for Denial {
             Denial::Class { .. }
             | Denial::ModelControl { .. }
             | Denial::SharedMemory { .. }
+            | Denial::CudaSharedMemory { .. }
             | Denial::Operator
             | Denial::Lease { .. } => RefusalKind::Denied,
         }

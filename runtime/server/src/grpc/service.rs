@@ -5,6 +5,7 @@ use super::convert;
 use super::describe;
 use super::frames::Rooms;
 use super::infer::{Sender, answer, prepare};
+use super::proto::inference::cuda_shared_memory_status_response::RegionStatus as CudaRegionMessage;
 use super::proto::inference::grpc_inference_service_server::GrpcInferenceService;
 use super::proto::inference::model_repository_parameter::ParameterChoice;
 use super::proto::inference::repository_index_response::ModelIndex;
@@ -20,7 +21,8 @@ use crate::repository::LoadError;
 use crate::repository::overrides::{LoadValue, Overrides};
 use crate::requests::error::RequestError;
 use crate::requests::{health, metadata, repository, shared_memory, statistics};
-use atoll_protocol::{ModelState, RegionStatus, RegisterRequest};
+use crate::shared_memory::{CudaRegister, Sharing};
+use atoll_protocol::{CudaRegionStatus, ModelState, RegionStatus, RegisterRequest};
 use std::sync::Arc;
 use std::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
@@ -87,7 +89,7 @@ impl GrpcInferenceService for Inference {
         &self,
         _: Request<ServerMetadataRequest>,
     ) -> Result<Response<ServerMetadataResponse>, Status> {
-        let atoll_protocol::ServerMetadata { name, version, extensions } = metadata::server();
+        let atoll_protocol::ServerMetadata { name, version, extensions } = metadata::server(&self.app);
         Ok(Response::new(ServerMetadataResponse { name, version, extensions }))
     }
 
@@ -222,7 +224,8 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<SystemSharedMemoryUnregisterRequest>,
     ) -> Result<Response<SystemSharedMemoryUnregisterResponse>, Status> {
-        shared_memory::unregister(&self.app, &*caller(&request)?, &request.into_inner().name);
+        let caller = caller(&request)?;
+        shared_memory::unregister(&self.app, &caller, &request.into_inner().name, Sharing::System);
         Ok(Response::new(SystemSharedMemoryUnregisterResponse::default()))
     }
 
@@ -230,23 +233,30 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<CudaSharedMemoryStatusRequest>,
     ) -> Result<Response<CudaSharedMemoryStatusResponse>, Status> {
-        match &*request.into_inner().name {
-            "" => Ok(Response::new(CudaSharedMemoryStatusResponse::default())),
-            name => Err(shared_memory::unknown_cuda(name).into()),
-        }
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        let status = |CudaRegionStatus { name, device_id, byte_size }| CudaRegionMessage { name, device_id, byte_size };
+        let regions = shared_memory::cuda_status(&self.app, &caller, &asked.name)?.into_iter();
+        let regions = regions.map(|region| (region.name.clone(), status(region))).collect();
+        Ok(Response::new(CudaSharedMemoryStatusResponse { regions }))
     }
 
     async fn cuda_shared_memory_register(
         &self,
         request: Request<CudaSharedMemoryRegisterRequest>,
     ) -> Result<Response<CudaSharedMemoryRegisterResponse>, Status> {
-        Err(shared_memory::refused_cuda(&request.into_inner().name).into())
+        let (caller, asked) = (caller(&request)?, request.into_inner());
+        let CudaSharedMemoryRegisterRequest { name, raw_handle: handle, device_id, byte_size } = asked;
+        let region = CudaRegister { handle, device_id, byte_size };
+        shared_memory::register_cuda(&self.app, &caller, name, region).await?;
+        Ok(Response::new(CudaSharedMemoryRegisterResponse {}))
     }
 
     async fn cuda_shared_memory_unregister(
         &self,
-        _: Request<CudaSharedMemoryUnregisterRequest>,
+        request: Request<CudaSharedMemoryUnregisterRequest>,
     ) -> Result<Response<CudaSharedMemoryUnregisterResponse>, Status> {
+        let caller = caller(&request)?;
+        shared_memory::unregister(&self.app, &caller, &request.into_inner().name, Sharing::Cuda);
         Ok(Response::new(CudaSharedMemoryUnregisterResponse::default()))
     }
 

@@ -9,8 +9,8 @@ use axum::Json;
 use axum::extract::{Extension, Path, State};
 use std::sync::Arc;
 
-pub(super) async fn server() -> Json<ServerMetadata> {
-    Json(crate::requests::metadata::server())
+pub(super) async fn server(State(app): State<Arc<App>>) -> Json<ServerMetadata> {
+    Json(crate::requests::metadata::server(&app))
 }
 
 pub(super) async fn model(

@@ -165,15 +165,17 @@ const SHARED_MEMORY: &[Route] = &[
 
 /// Routes of CUDA shared memory.
 const CUDA_MEMORY: &[Route] = &[
-    route("GET", "/status", "The registered regions: always none.", || get(shared_memory::cuda_status)),
-    route("GET", "/region/{region}/status", "Refused: CUDA shared memory is not supported.", || {
-        get(shared_memory::cuda_region_status)
+    route("GET", "/status", "The regions of CUDA shared memory that the tenant has registered.", || {
+        get(shared_memory::cuda_status)
     }),
-    route("POST", "/region/{region}/register", "Refused: CUDA shared memory is not supported.", || {
+    route("GET", "/region/{region}/status", "The same for one region.", || get(shared_memory::cuda_region_status)),
+    route("POST", "/region/{region}/register", "Registers device memory by a handle of CUDA IPC.", || {
         post(shared_memory::cuda_register)
     }),
-    route("POST", "/unregister", "Does nothing and succeeds.", || post(shared_memory::cuda_unregister)),
-    route("POST", "/region/{region}/unregister", "Does nothing and succeeds.", || post(shared_memory::cuda_unregister)),
+    route("POST", "/unregister", "Unregisters all such regions of the tenant.", || {
+        post(shared_memory::cuda_unregister_all)
+    }),
+    route("POST", "/region/{region}/unregister", "Unregisters such a region.", || post(shared_memory::cuda_unregister)),
 ];
 
 /// The health routes.

@@ -54,6 +54,7 @@ use std::time::Duration;
 /// model_control = true       # may load and unload models
 /// observer = true            # sees all tenants on the dashboard
 /// shared_memory = true       # may register system shared memory named vision:…
+/// cuda_shared_memory = true  # may register device memory of other processes
 /// leases = true              # may hold leases of instances of its functions
 /// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
@@ -389,17 +390,32 @@ impl Access {
 
     /// The principal of a tenant.
     pub(super) fn of(&self, tenant: Tenant) -> Principal {
-        let Grant { limits, models, model_control, observes, shared_memory, leases } = self.grant(&tenant);
-        let shared_memory = shared_memory.unwrap_or(tenant.is_local());
-        Principal { tenant, limits, models, model_control, observes, shared_memory, leases, sees_all_tenants: false }
+        let grant = self.grant(&tenant);
+        let is_local = tenant.is_local();
+        Principal {
+            tenant,
+            limits: grant.limits,
+            models: grant.models,
+            model_control: grant.model_control,
+            observes: grant.observes,
+            shared_memory: grant.shared_memory.unwrap_or(is_local),
+            cuda_shared_memory: grant.cuda_shared_memory.unwrap_or(is_local),
+            leases: grant.leases,
+            sees_all_tenants: false,
+        }
     }
 
     /// The principal of requests with neither a token nor a certificate. If the server listens
     /// beyond loopback, they may come from any machine, so they may use shared memory only if the
     /// configuration allows it explicitly.
     pub(super) fn of_anonymous(&self, tenant: Tenant, is_loopback: bool) -> Principal {
-        let stated = self.grant(&tenant).shared_memory;
-        Principal { shared_memory: stated.unwrap_or(tenant.is_local() && is_loopback), ..self.of(tenant) }
+        let Grant { shared_memory, cuda_shared_memory, .. } = self.grant(&tenant);
+        let is_allowed = tenant.is_local() && is_loopback;
+        Principal {
+            shared_memory: shared_memory.unwrap_or(is_allowed),
+            cuda_shared_memory: cuda_shared_memory.unwrap_or(is_allowed),
+            ..self.of(tenant)
+        }
     }
 
     fn grant(&self, tenant: &Tenant) -> Grant {

@@ -25,6 +25,8 @@ pub(super) struct Grant {
     pub(super) observes: bool,
     /// `None` if the configuration does not set it.
     pub(super) shared_memory: Option<bool>,
+    /// As `shared_memory`.
+    pub(super) cuda_shared_memory: Option<bool>,
     pub(super) leases: bool,
 }
 
@@ -120,6 +122,11 @@ pub(super) struct Section {
     /// false for others. If nothing is set and the daemon listens beyond loopback, it is also false
     /// for requests that act for `local` without a token or certificate.
     pub(super) shared_memory: Option<bool>,
+    /// Whether the tenant may register regions of CUDA shared memory: device memory of other
+    /// processes, by handles of CUDA IPC. The GPU's driver decides which handles the daemon can open,
+    /// and the daemon cannot tell whose memory a handle names. If nothing is set, the default is that
+    /// of `shared_memory`.
+    pub(super) cuda_shared_memory: Option<bool>,
     /// Whether the tenant may hold leases of instances of its functions, as a placement engine
     /// does. If nothing is set, true for `local` and false for others.
     pub(super) leases: Option<bool>,
@@ -188,13 +195,23 @@ impl Grant {
     /// Limits and rights of the daemon's own tenant.
     pub(super) fn local() -> Grant {
         let (limits, models) = (TenantLimits::ALL, Arc::new(Patterns::all()));
-        Grant { limits, models, model_control: true, observes: true, shared_memory: None, leases: true }
+        let (shared_memory, cuda_shared_memory) = (None, None);
+        Grant { limits, models, model_control: true, observes: true, shared_memory, cuda_shared_memory, leases: true }
     }
 
     pub(super) fn other() -> Grant {
         let models = Arc::new(Patterns::repository());
         let limits = TenantLimits::DEFAULT;
-        Grant { limits, models, model_control: false, observes: false, shared_memory: None, leases: false }
+        let (shared_memory, cuda_shared_memory) = (None, None);
+        Grant {
+            limits,
+            models,
+            model_control: false,
+            observes: false,
+            shared_memory,
+            cuda_shared_memory,
+            leases: false,
+        }
     }
 }
 
@@ -208,11 +225,13 @@ impl Section {
         let model_control = self.model_control.unwrap_or(base.model_control);
         let observes = self.observer.unwrap_or(base.observes);
         let shared_memory = self.shared_memory.or(base.shared_memory);
+        let cuda_shared_memory = self.cuda_shared_memory.or(base.cuda_shared_memory);
         let leases = self.leases.unwrap_or(base.leases);
         if let Some(cpus) = self.cpus.filter(|cpus| !cpus.is_finite() || *cpus < CPUS_MIN) {
             return Err(format!("cpus = {cpus} is not a number of at least {CPUS_MIN}"));
         }
-        Ok(Grant { limits: self.limits(&base.limits), models, model_control, observes, shared_memory, leases })
+        let limits = self.limits(&base.limits);
+        Ok(Grant { limits, models, model_control, observes, shared_memory, cuda_shared_memory, leases })
     }
 
     /// The share of the tenant, checked; `None` if the section sets no share.

@@ -245,6 +245,22 @@ mod tests {
     }
 
     #[test]
+    fn the_right_to_cuda_shared_memory_has_the_same_defaults() {
+        for (text, host, expected) in [
+            ("", [127, 0, 0, 1], true),
+            ("", [0; 4], false),
+            ("[tenant.local]\nshared_memory = true", [0; 4], false),
+            ("[tenant.local]\ncuda_shared_memory = true", [0; 4], true),
+            ("[tenant.local]\ncuda_shared_memory = false", [127, 0, 0, 1], false),
+        ] {
+            let access = Access::parse(text, 500).unwrap();
+            let gate = Gate::open(&IdentityConfig { access, ..config(None, Some("local")) }, host.into()).unwrap();
+            let caller = gate.identify(&HeaderMap::new(), None).unwrap();
+            assert_eq!(caller.may_share_cuda_memory().is_ok(), expected, "{text} {host:?}");
+        }
+    }
+
+    #[test]
     fn a_token_decides_then_the_certificate_then_the_rule() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.json");

@@ -21,6 +21,7 @@ pub(crate) struct Principal {
     pub(super) model_control: bool,
     pub(super) observes: bool,
     pub(super) shared_memory: bool,
+    pub(super) cuda_shared_memory: bool,
     pub(super) leases: bool,
     /// Whether reports to it cover all tenants. True for root and the daemon's own user unless they
     /// chose a tenant.
@@ -115,6 +116,10 @@ pub(crate) enum Denial {
     ModelControl { tenant: Tenant },
     #[error("tenant `{tenant}` may not register shared memory; its section of the configuration has no shared_memory")]
     SharedMemory { tenant: Tenant },
+    #[error(
+        "tenant `{tenant}` may not use CUDA shared memory; its section of the configuration has no cuda_shared_memory"
+    )]
+    CudaSharedMemory { tenant: Tenant },
     #[error("only root and the daemon's own user may do this, unless they chose a tenant")]
     Operator,
     #[error("tenant `{tenant}` may hold no leases; its section of the configuration has no leases = true")]
@@ -133,6 +138,7 @@ impl Denial {
             Denial::Model => Reason::Model,
             Denial::ModelControl { .. } => Reason::ModelControl,
             Denial::SharedMemory { .. } => Reason::SharedMemory,
+            Denial::CudaSharedMemory { .. } => Reason::CudaSharedMemory,
             Denial::Operator => Reason::Operator,
             Denial::Lease { .. } => Reason::Lease,
             Denial::Invocations { .. } => Reason::Invocations,
@@ -174,6 +180,12 @@ impl Principal {
         if self.shared_memory { Ok(()) } else { Err(Denial::SharedMemory { tenant: self.tenant.clone() }) }
     }
 
+    /// Whether it may register regions of CUDA shared memory. The daemon cannot tell whose memory a
+    /// handle names.
+    pub(crate) fn may_share_cuda_memory(&self) -> Result<(), Denial> {
+        if self.cuda_shared_memory { Ok(()) } else { Err(Denial::CudaSharedMemory { tenant: self.tenant.clone() }) }
+    }
+
     /// Whether it may hold leases, and ask for the free capacity of devices.
     pub(crate) fn may_lease(&self) -> Result<(), Denial> {
         if self.leases { Ok(()) } else { Err(Denial::Lease { tenant: self.tenant.clone() }) }
@@ -207,6 +219,7 @@ impl Principal {
             model_control: true,
             observes: false,
             shared_memory: true,
+            cuda_shared_memory: true,
             leases: true,
             sees_all_tenants: false,
         }

@@ -25,6 +25,8 @@ pub(crate) enum Reason {
     ModelControlMode,
     /// Shared memory by a tenant without `shared_memory`.
     SharedMemory,
+    /// CUDA shared memory by a tenant without `cuda_shared_memory`.
+    CudaSharedMemory,
     /// Operation of the daemon by a principal that is not an operator, and changes to the settings of
     /// logs and traces by a tenant other than `local`.
     Operator,
@@ -56,7 +58,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 21] = [
+    pub(crate) const ALL: [Reason; 22] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,
@@ -67,6 +69,7 @@ impl Reason {
         Reason::ModelControl,
         Reason::ModelControlMode,
         Reason::SharedMemory,
+        Reason::CudaSharedMemory,
         Reason::Operator,
         Reason::Lease,
         Reason::Invocations,
@@ -93,6 +96,7 @@ impl Reason {
             Reason::ModelControl => "model_control",
             Reason::ModelControlMode => "model_control_mode",
             Reason::SharedMemory => "shared_memory",
+            Reason::CudaSharedMemory => "cuda_shared_memory",
             Reason::Operator => "operator",
             Reason::Lease => "lease",
             Reason::Invocations => "invocations",

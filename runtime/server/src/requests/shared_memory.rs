@@ -1,17 +1,19 @@
-//! The extensions for shared memory. System shared memory can be registered, listed and used
-//! ([`crate::shared_memory`]). CUDA shared memory is not supported: as in a Triton without GPUs, no
-//! region can be registered, every list is empty, and unregistering an unknown region succeeds.
+//! The extensions for shared memory: regions of system shared memory and of CUDA shared memory can be
+//! registered, listed and used ([`crate::shared_memory`]). Without a device that can open memory of
+//! clients, the registration of CUDA shared memory is refused, as by a Triton without GPUs.
 
 use super::error::{Kind, RequestError};
 use super::memory::reserve;
 use crate::app::App;
 use crate::bodies::BodyRoom;
-use crate::identity::Principal;
+use crate::identity::{Denial, Principal};
 use crate::inference::blocking;
 use crate::model::Model;
-use crate::shared_memory::Window;
+use crate::shared_memory::{CudaRegister, Sharing, Window};
 use atoll_engine::Class;
-use atoll_protocol::{InferRequest, RegionStatus, RegisterRequest, SharedRange, SharedTensor, Tensor};
+use atoll_protocol::{
+    CudaRegionStatus, InferRequest, RegionStatus, RegisterRequest, SharedRange, SharedTensor, Tensor,
+};
 use std::sync::Arc;
 
 /// Registers a region.
@@ -27,9 +29,31 @@ pub(crate) async fn register(
     blocking(register).await.ok_or_else(RequestError::panicked)?
 }
 
+/// Registers a region of CUDA shared memory.
+pub(crate) async fn register_cuda(
+    app: &Arc<App>,
+    caller: &Arc<Principal>,
+    name: String,
+    request: CudaRegister,
+) -> Result<(), RequestError> {
+    let devices = app.engine.imports();
+    if devices.is_empty() {
+        return Err(refused_cuda(&name, app.engine.devices()));
+    }
+    caller.may_share_cuda_memory().inspect_err(|denial| app.refuse(denial, caller, Class::BestEffort))?;
+    let (app, caller) = (app.clone(), caller.clone());
+    let register = move || app.regions.register_cuda(&devices, &caller, &name, &request);
+    blocking(register).await.ok_or_else(RequestError::panicked)?
+}
+
 /// Unregisters a region of the caller, or all of them if the name is empty.
-pub(crate) fn unregister(app: &App, caller: &Principal, name: &str) {
-    app.regions.unregister(caller, name);
+pub(crate) fn unregister(app: &App, caller: &Principal, name: &str, sharing: Sharing) {
+    app.regions.unregister(caller, name, sharing);
+}
+
+/// One region of CUDA shared memory of the caller, or all if the name is empty.
+pub(crate) fn cuda_status(app: &App, caller: &Principal, name: &str) -> Result<Vec<CudaRegionStatus>, RequestError> {
+    app.regions.cuda_status(caller, name)
 }
 
 /// One region of the caller, or all if the name is empty.
@@ -75,19 +99,18 @@ pub(crate) fn fetch(
     model: &Model,
     request: &mut InferRequest,
 ) -> Result<Shared, RequestError> {
-    // Checks the right again: the region may have been registered while the tenant still had it.
-    if !request.shared_inputs.is_empty() || request.outputs.iter().any(|output| output.shared.is_some()) {
-        caller.may_share_memory().inspect_err(|denial| app.refuse(denial, caller, Class::BestEffort))?;
-    }
-    let range = |output: &atoll_protocol::RequestedOutput| {
-        output.shared.as_ref().map(|range| app.regions.window(caller, range)).transpose()
+    let locate = |range: &SharedRange| {
+        let window = app.regions.window(caller, range);
+        // Checks the right again: the region may have been registered while the tenant still had it.
+        may_use(caller, window.as_ref().ok()).inspect_err(|denial| app.refuse(denial, caller, Class::BestEffort))?;
+        window
     };
+    let range = |output: &atoll_protocol::RequestedOutput| output.shared.as_ref().map(locate).transpose();
     let outputs = request.outputs.iter().map(range).collect::<Result<_, _>>()?;
     if request.shared_inputs.is_empty() {
         return Ok(Shared { outputs, _room: None });
     }
     let inputs = std::mem::take(&mut request.shared_inputs);
-    let locate = |range: &SharedRange| app.regions.window(caller, range);
     let (tensors, room) = take_inputs(app, model, inputs, locate, |window| app.regions.read(window))?;
     request.inputs.extend(tensors);
     Ok(Shared { outputs, _room: Some(room) })
@@ -126,23 +149,26 @@ pub(crate) fn take_inputs<W>(
     Ok((tensors, room))
 }
 
-/// The error for an unknown region of CUDA memory. No region is ever registered.
-pub(crate) fn unknown_cuda(region: &str) -> RequestError {
-    RequestError::bad_request(format!("unable to find CUDA shared memory region `{}`", cut(region)))
+/// Whether a tenant may use a window. For a region that does not exist, a right for any kind is
+/// enough.
+fn may_use(caller: &Principal, window: Option<&Window>) -> Result<(), Denial> {
+    match window.map(Window::sharing) {
+        Some(Sharing::System) => caller.may_share_memory(),
+        Some(Sharing::Cuda) => caller.may_share_cuda_memory(),
+        None => caller.may_share_memory().or_else(|denial| caller.may_share_cuda_memory().map_err(|_| denial)),
+    }
 }
 
-/// The error for the registration of a region of CUDA memory.
-pub(crate) fn refused_cuda(region: &str) -> RequestError {
+/// The error for the registration of CUDA shared memory where no device can open it.
+fn refused_cuda(region: &str, devices: &[String]) -> RequestError {
+    let region: String = region.chars().take(64).flat_map(char::escape_debug).collect();
+    let devices = devices.join(", ");
     RequestError::new(
         Kind::Unsupported,
         format!(
-            "failed to register CUDA shared memory region `{}`: CUDA shared memory is not supported; use system \
-            shared memory, or send the tensors in the request",
-            cut(region)
+            "failed to register CUDA shared memory region `{region}`: CUDA shared memory is not supported by the \
+            daemon's devices ({devices}); it needs an NVIDIA GPU in an executor process. Use system shared memory, or \
+            send the tensors in the request"
         ),
     )
-}
-
-fn cut(name: &str) -> String {
-    name.chars().take(64).flat_map(char::escape_debug).collect()
 }

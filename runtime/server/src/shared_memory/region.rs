@@ -1,64 +1,81 @@
-//! A region: a range of a file of shared memory, with copies from and to it.
+//! A region: memory that a client has registered, and copies from and to parts of it.
 
-use super::file::{FOLDER, open_shared};
-use crate::identity::{Access, Principal};
+use super::cuda::CudaMemory;
+use super::system::SystemMemory;
 use crate::requests::error::{Kind, RequestError};
-use atoll_protocol::{RegionStatus, RegisterRequest, SharedRange};
-use rustix::fs::fstat;
-use rustix::io::{Errno, pread, pwrite};
-use std::os::fd::OwnedFd;
+use atoll_protocol::{CudaRegionStatus, RegionStatus, SharedRange};
 use std::sync::Arc;
 
 /// Bytes that are written at once, which takes a few hundred microseconds.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A registered region. Its range was within the file when it was registered; the file may be
-/// shorter now.
+/// Why bytes cannot be copied: the kind of the error, and the rest of a sentence about the region.
+pub(super) type Failure = (Kind, String);
+
+/// How memory is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// By a file in `/dev/shm`.
+    System,
+    /// By a handle of CUDA IPC.
+    Cuda,
+}
+
+impl Sharing {
+    /// Its name in messages.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Sharing::System => "system",
+            Sharing::Cuda => "CUDA",
+        }
+    }
+}
+
+/// The memory of a region.
+#[derive(Debug)]
+pub(super) enum Memory {
+    System(SystemMemory),
+    Cuda(CudaMemory),
+}
+
+/// A registered region.
 #[derive(Debug)]
 pub(crate) struct Region {
-    file: OwnedFd,
-    key: String,
-    offset: u64,
+    memory: Memory,
     byte_size: u64,
 }
 
-/// A part of a region. It keeps the region's file open.
+/// A part of a region. It keeps the region's memory open.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     region: Arc<Region>,
     range: SharedRange,
-    /// Its offset in the file, in bytes.
-    at: u64,
 }
 
 impl Region {
-    /// Opens the region of a request. `name` is the checked name of the file.
-    pub(super) fn open(
-        access: &Access,
-        caller: &Principal,
-        name: &str,
-        request: &RegisterRequest,
-    ) -> Result<Region, RequestError> {
-        let RegisterRequest { key, offset, byte_size } = request.clone();
-        if byte_size == 0 {
-            return Err(RequestError::bad_request("its byte_size is 0"));
-        }
-        let (file, file_bytes) = open_shared(access, caller, name)?;
-        if offset.checked_add(byte_size).is_none_or(|end| end > file_bytes) {
-            return Err(RequestError::bad_request(format!(
-                "{byte_size} bytes at offset {offset} exceed {FOLDER}/{name}, which has {file_bytes} bytes"
-            )));
-        }
-        Ok(Region { file, key, offset, byte_size })
+    pub(super) fn new(memory: Memory, byte_size: u64) -> Region {
+        Region { memory, byte_size }
     }
 
     pub(super) fn bytes(&self) -> u64 {
         self.byte_size
     }
 
-    pub(super) fn status(&self, name: &str) -> RegionStatus {
-        let Region { key, offset, byte_size, .. } = self;
-        RegionStatus { name: name.into(), key: key.clone(), offset: *offset, byte_size: *byte_size }
+    pub(super) fn sharing(&self) -> Sharing {
+        match self.memory {
+            Memory::System(_) => Sharing::System,
+            Memory::Cuda(_) => Sharing::Cuda,
+        }
+    }
+
+    /// Its status, if it is system shared memory.
+    pub(super) fn status(&self, name: &str) -> Option<RegionStatus> {
+        if let Memory::System(memory) = &self.memory { Some(memory.status(name, self.byte_size)) } else { None }
+    }
+
+    /// Its status, if it is CUDA shared memory.
+    pub(super) fn cuda_status(&self, name: &str) -> Option<CudaRegionStatus> {
+        if let Memory::Cuda(memory) = &self.memory { Some(memory.status(name, self.byte_size)) } else { None }
     }
 
     /// A part of the region. Checks the offset and the size that a request gives.
@@ -71,9 +88,7 @@ impl Region {
                 "{byte_size} bytes at offset {offset} exceed shared memory region {name:?}, which has {all} bytes"
             )));
         }
-        // Cannot overflow: the region was within a file, and `offset` is within the region.
-        let at = self.offset.saturating_add(*offset);
-        Ok(Window { range: range.clone(), at, region: self })
+        Ok(Window { range: range.clone(), region: self })
     }
 }
 
@@ -83,19 +98,20 @@ impl Window {
         &self.range
     }
 
+    /// How its memory is shared.
+    pub(crate) fn sharing(&self) -> Sharing {
+        self.region.sharing()
+    }
+
     /// Copies its bytes. The caller has reserved memory for them.
     pub(super) fn read(&self) -> Result<Vec<u8>, RequestError> {
-        let bytes = usize::try_from(self.range.byte_size).map_err(|_| self.failed("is too large"))?;
-        let (mut bytes, mut done) = (vec![0; bytes], 0);
-        while done < bytes.len() {
-            match pread(&self.region.file, &mut bytes[done..], self.at.saturating_add(done as u64)) {
-                Ok(0) => return Err(self.shrunk()),
-                Ok(count) => done += count,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(self.failed(&format!("cannot be read: {error}"))),
-            }
-        }
-        Ok(bytes)
+        let bytes = usize::try_from(self.range.byte_size);
+        let mut bytes = vec![0; bytes.map_err(|_| self.failed((Kind::BadRequest, "is too large".into())))?];
+        let copied = match &self.region.memory {
+            Memory::System(memory) => memory.read(self.range.offset, &mut bytes),
+            Memory::Cuda(memory) => memory.read(self.range.offset, &mut bytes),
+        };
+        copied.map(|()| bytes).map_err(|failure| self.failed(failure))
     }
 
     /// Writes bytes to its beginning, in pieces. Before each piece, checks that the client still
@@ -103,36 +119,31 @@ impl Window {
     pub(super) fn write(&self, bytes: &[u8], is_awaited: &dyn Fn() -> bool) -> Result<(), RequestError> {
         if bytes.len() as u64 > self.range.byte_size {
             let (need, has) = (bytes.len(), self.range.byte_size);
-            return Err(self.failed(&format!("has room for {has} bytes of this output, which has {need} bytes")));
+            let reason = format!("has room for {has} bytes of this output, which has {need} bytes");
+            return Err(self.failed((Kind::BadRequest, reason)));
         }
-        // A write beyond the end would extend the file, so checks the size first. If the client
-        // shrinks the file after this check, the write extends it again, but not beyond the region.
-        let file_bytes = fstat(&self.region.file).map_err(|error| self.failed(&format!("cannot be used: {error}")))?;
-        if self.at.saturating_add(bytes.len() as u64) > u64::try_from(file_bytes.st_size).unwrap_or(0) {
-            return Err(self.shrunk());
+        if let Memory::System(memory) = &self.region.memory {
+            let checked = memory.check_size(self.range.offset, bytes.len() as u64);
+            checked.map_err(|failure| self.failed(failure))?;
         }
-        let mut done = 0;
-        while done < bytes.len() {
+        // Cannot overflow: the pieces are within the region.
+        let mut at = self.range.offset;
+        for piece in bytes.chunks(PIECE_BYTES) {
             if !is_awaited() {
                 return Err(RequestError::new(Kind::Unavailable, "the client left before its outputs were written"));
             }
-            let piece = &bytes[done..bytes.len().min(done.saturating_add(PIECE_BYTES))];
-            match pwrite(&self.region.file, piece, self.at.saturating_add(done as u64)) {
-                Ok(0) => return Err(self.failed("takes no more bytes")),
-                Ok(count) => done += count,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(self.failed(&format!("cannot be written: {error}"))),
-            }
+            let copied = match &self.region.memory {
+                Memory::System(memory) => memory.write(at, piece),
+                Memory::Cuda(memory) => memory.write(at, piece),
+            };
+            copied.map_err(|failure| self.failed(failure))?;
+            at = at.saturating_add(piece.len() as u64);
         }
         Ok(())
     }
 
-    fn shrunk(&self) -> RequestError {
-        self.failed("is beyond the end of its file, which became shorter after it was registered")
-    }
-
-    fn failed(&self, reason: &str) -> RequestError {
-        RequestError::bad_request(format!("shared memory region {:?} {reason}", self.range.region))
+    fn failed(&self, (kind, reason): Failure) -> RequestError {
+        RequestError::new(kind, format!("shared memory region {:?} {reason}", self.range.region))
     }
 }
 
@@ -147,7 +158,7 @@ mod tests {
         let all = 3 * PIECE_BYTES + 5;
         file.set_len(all as u64).unwrap();
         let byte_size = all as u64;
-        let region = Arc::new(Region { file: file.into(), key: "k".into(), offset: 0, byte_size });
+        let region = Arc::new(Region::new(Memory::System(SystemMemory::of_test(file.into())), byte_size));
         let window = region.window(&SharedRange { region: "r".into(), offset: 0, byte_size }).unwrap();
         let bytes = vec![7; all];
         assert_eq!(window.write(&bytes, &|| false).unwrap_err().kind, Kind::Unavailable);

@@ -3,6 +3,7 @@
 mod access_log;
 mod config;
 mod connections;
+mod cuda_memory;
 mod dashboard;
 mod ensembles;
 mod generate;

@@ -134,7 +134,7 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 46] = [
+const WITHOUT_DEVICE: [&str; 50] = [
     "atoll_access_log_dropped_total",
     "atoll_cuda_flushes_total",
     "atoll_cuda_launches_total",
@@ -169,6 +169,10 @@ const WITHOUT_DEVICE: [&str; 46] = [
     "atoll_rings",
     "atoll_rings_closed_total",
     "atoll_response_cache_bytes_max",
+    "atoll_cuda_shared_memory_bytes",
+    "atoll_cuda_shared_memory_read_bytes_total",
+    "atoll_cuda_shared_memory_regions",
+    "atoll_cuda_shared_memory_written_bytes_total",
     "atoll_shared_memory_bytes",
     "atoll_shared_memory_read_bytes_total",
     "atoll_shared_memory_regions",

@@ -119,7 +119,7 @@ entry_points! { MEMORY:
 
     fn cuPointerGetAttribute(value: Pointer, wanted: CUpointer_attribute, at: CUdeviceptr) {
         let allocation = Driver::get()?.memory.find(at).ok_or(Status::InvalidValue)?;
-        let is_device = allocation.kind == Kind::Device;
+        let is_device = matches!(allocation.kind, Kind::Device | Kind::Imported);
         match wanted {
             CU_POINTER_ATTRIBUTE_CONTEXT => value.as_out().set(allocation.context.0),
             CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {

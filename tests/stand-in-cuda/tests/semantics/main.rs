@@ -8,6 +8,7 @@ mod entry_points;
 mod faults;
 mod gpu;
 mod graphs;
+mod ipc;
 mod memory;
 mod modules;
 mod options;

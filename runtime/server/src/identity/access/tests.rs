@@ -87,6 +87,10 @@ fn traces_and_shared_memory_are_settings() {
     let access = Access::parse("[tenant.vision]\nshared_memory = true\n[tenant.speech]", 500).unwrap();
     let may = |tenant: &str| access.of(tenant.parse().unwrap()).may_share_memory().is_ok();
     assert_eq!(["local", "vision", "speech", "other"].map(may), [true, true, false, false]);
+    let access = Access::parse("[tenant.vision]\ncuda_shared_memory = true\n[tenant.speech]", 500).unwrap();
+    let may = |tenant: &str| access.of(tenant.parse().unwrap()).may_share_cuda_memory().is_ok();
+    assert_eq!(["local", "vision", "speech", "other"].map(may), [true, true, false, false]);
+    assert!(access.of("vision".parse().unwrap()).may_share_memory().is_err(), "another right");
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn cuda_shared_memory_is_told_to_be_missing() {
     assert!(status.regions.is_empty());
     let name = || "region".to_owned();
     let one = CudaSharedMemoryStatusRequest { name: name() };
-    refused(call!(daemon, cuda_shared_memory_status, one), Code::InvalidArgument, &["unable to find", "`region`"]);
+    refused(call!(daemon, cuda_shared_memory_status, one), Code::InvalidArgument, &["unable to find", "\"region\""]);
     let cuda = CudaSharedMemoryRegisterRequest { name: name(), ..Default::default() };
     let words = ["`region`", "CUDA shared memory is not supported"];
     refused(call!(daemon, cuda_shared_memory_register, cuda), Code::Unimplemented, &words);

@@ -4,9 +4,9 @@ use atoll_core::placement::Why;
 use atoll_core::{Epoch, Nanos, TaskId};
 use atoll_engine::{
     ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo,
-    FunctionKey, FunctionName, FunctionOptions, FunctionStatistics, InvocationId, InvocationRequest, InvocationResult,
-    InvocationTiming, InvokeError, OutputTensor, Reply, ShareClient, ShareError, ShareSpec, StageInput, TenantBytes,
-    TenantMemory, TraceBatch, Usage, UsageRow,
+    FunctionKey, FunctionName, FunctionOptions, FunctionStatistics, Imports, InvocationId, InvocationRequest,
+    InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, ShareClient, ShareError, ShareSpec,
+    StageInput, TenantBytes, TenantMemory, TraceBatch, Usage, UsageRow,
 };
 use atoll_fleet::{Inference, Placed};
 use atoll_kgraph::{Bundle, DType, InputForm, bind_symbols};
@@ -43,6 +43,8 @@ pub(crate) struct Double {
     /// Shares that were set, and whether each is still in force.
     shares: Mutex<BTreeMap<ShareClient, bool>>,
     trace_reads: AtomicU64,
+    /// Device memory that its device can open.
+    client_memory: Mutex<Option<Arc<dyn Imports>>>,
 }
 
 impl Double {
@@ -54,6 +56,11 @@ impl Double {
     /// Ends the force of all shares that were set before.
     pub(crate) fn lose_shares(&self) {
         self.shares.lock().unwrap().values_mut().for_each(|holds| *holds = false);
+    }
+
+    /// From now on, a device can open memory of clients.
+    pub(crate) fn import(&self, memory: Arc<dyn Imports>) {
+        *self.client_memory.lock().unwrap() = Some(memory);
     }
 
     pub(crate) fn behave(&self, behaviour: Behaviour) {
@@ -168,6 +175,10 @@ impl Inference for Double {
     fn devices(&self) -> &[String] {
         static NAMES: LazyLock<[String; 2]> = LazyLock::new(|| ["host:0", "host:1"].map(str::to_owned));
         &*NAMES
+    }
+
+    fn imports(&self) -> Vec<Arc<dyn Imports>> {
+        self.client_memory.lock().unwrap().iter().cloned().collect()
     }
 
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions, device: Option<&str>) -> Result<Placed, EngineError> {

@@ -2,6 +2,7 @@
 
 mod authority;
 mod client;
+mod client_memory;
 mod double;
 pub(crate) mod frames;
 pub(crate) mod grpc;
@@ -9,6 +10,7 @@ mod model;
 
 pub(crate) use authority::{Authority, Leaf};
 pub(crate) use client::{Answer, Connection};
+pub(crate) use client_memory::ClientMemory;
 pub(crate) use double::{Behaviour, Double};
 pub(crate) use model::{write_bundle, write_changed_bundle, write_strings_bundle};
 

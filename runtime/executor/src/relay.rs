@@ -284,6 +284,12 @@ impl Relay {
                 self.relayed.device_mut().store_epoch(DeviceOffset(word), Epoch(epoch));
                 Ok(())
             }
+            Order::Interrupt { queue, launch } => {
+                // The launch may still be in its ring. Its epoch was raised before this order was
+                // sent, so its blocks will exit at their start.
+                self.relayed.device_mut().interrupt(QueueId(queue), LaunchId(launch), u64::MAX);
+                Ok(())
+            }
             Order::OpenLane { lane, queues, paired_queues, units } => {
                 let all = self.queues.len() as u32;
                 if queues.is_empty() || queues.end > all {

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// Version of the messages, rings and control words. Both sides are the same program, so a mismatch
 /// only occurs if the program was replaced while the daemon ran.
-pub(crate) const PROTOCOL_VERSION: u32 = 6;
+pub(crate) const PROTOCOL_VERSION: u32 = 7;
 
 /// Longest message in bytes; less than a socket's default buffer.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 128 << 10;
@@ -64,6 +64,8 @@ pub(crate) enum Order {
     Show { constants: Vec<ConstantRange> },
     /// Raises an epoch word that no launch has carried yet, on a device with memory of its own.
     Raise { word: u64, epoch: u32 },
+    /// Stops running blocks of an evicted launch, on a device with memory of its own that can.
+    Interrupt { queue: u32, launch: u64 },
     /// Opens a lane on a device with memory of its own: its queues, whether half of them are paired
     /// queues, and its compute units.
     OpenLane { lane: u32, queues: Range<u32>, paired_queues: bool, units: Range<u32> },

@@ -3,7 +3,6 @@
 use crate::HipDevice;
 use crate::config::HipConfig;
 use crate::driver::Failure;
-use atoll_core::PreemptLevel;
 use atoll_device::{DeviceError, DeviceFacts, LaneUnits};
 use atoll_device_streams::{EpochPlace, StartStreams, StreamDevice, device_error};
 use atoll_hip::{Context, DeviceMemory, Driver, Gpu, HipError, OpenError, UnitMask};
@@ -27,19 +26,15 @@ pub fn start(config: &HipConfig) -> Result<HipDevice, DeviceError> {
     let context = gpu.enter().map_err(refused)?;
     let facts = describe(&gpu, config)?;
     let memory = reserve(&context, config.memory_bytes)?;
-    let facts = DeviceFacts { memory_bytes: memory.bytes(), ..facts };
     let can_reset = config.resets_waves && can_reset_waves(&context);
-    let mut info = config.info();
-    if can_reset {
-        info.preempt_level = PreemptLevel::Interrupt;
-    }
+    let facts = DeviceFacts { memory_bytes: memory.bytes(), can_interrupt: can_reset, ..facts };
     StreamDevice::start(StartStreams {
         units: config.compute_units.and_then(|count| UnitMask::new(0..count)),
         // Streams with a mask all have the usual priority.
         highest_priority: context.highest_priority().map_err(refused)?.min(0),
         context,
         memory,
-        info,
+        info: config.info(),
         facts,
         shape,
         epoch_place: EpochPlace::Mapped,
@@ -99,6 +94,7 @@ fn describe(gpu: &Gpu, config: &HipConfig) -> Result<DeviceFacts, DeviceError> {
         memory_bytes: 0,
         shared_bytes_max: gpu.lds_bytes().map_err(refused)?,
         lane_units,
+        can_interrupt: false,
     })
 }
 

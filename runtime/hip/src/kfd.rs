@@ -26,7 +26,7 @@ pub(crate) const STAND_IN: &str = "atollStandInKfdIoctl";
 
 /// Its type: command and arguments as for ioctl(2); returns 0 or a negative error number. It knows
 /// the GPUs by the numbers of their PCI buses.
-pub(crate) type StandIn = unsafe extern "C" fn(command: u32, arguments: *mut c_void) -> c_int;
+pub(crate) type StandIn = unsafe extern "C" fn(command: Opcode, arguments: *mut c_void) -> c_int;
 
 /// `struct atoll_kfd_reset_waves_args`.
 #[repr(C)]
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_stand_in_gets_the_call_instead_of_the_driver() {
-        unsafe extern "C" fn on_bus_7(command: u32, arguments: *mut c_void) -> c_int {
+        unsafe extern "C" fn on_bus_7(command: Opcode, arguments: *mut c_void) -> c_int {
             // SAFETY: the caller passes the arguments of this command.
             let ResetWaves { abi, gpu_id, .. } = unsafe { arguments.cast::<ResetWaves>().read() };
             assert_eq!((command, abi), (RESET_WAVES, ABI));

@@ -63,7 +63,17 @@ pub struct DevicePlan {
     pub environment: Vec<(OsString, OsString)>,
     /// The service of which the executor may be a client.
     pub service: Option<Arc<dyn ProcessService>>,
+    /// If the executor owns the memory, and can only stop all running blocks of its process at once:
+    /// how a second executor for best-effort work is configured.
+    pub second: Option<SecondConfig>,
 }
+
+/// Returns the configuration of a second executor, which uses the memory of the first one. Takes the
+/// configuration of the first one, and the result of [`RelayedDevice::share_memory`].
+///
+/// # Errors
+/// If the first configuration is invalid.
+pub type SecondConfig = fn(&str, &[u8]) -> Result<String, DeviceError>;
 
 impl Plan for DevicePlan {
     fn plan(self) -> Result<DevicePlan, DeviceError> {
@@ -76,7 +86,7 @@ impl Plan for DevicePlan {
 pub enum MemoryHome {
     /// The daemon, which shares it with executors, one per domain.
     Daemon,
-    /// The only executor.
+    /// The executor. A second one may map it.
     Process,
 }
 
@@ -214,6 +224,11 @@ pub trait RelayedDevice: Debug {
 
     /// The facts that the device found out when it started.
     fn facts(&self) -> DeviceFacts;
+
+    /// A handle by which another executor opens the memory of this one, if it can.
+    fn share_memory(&self) -> Option<Vec<u8>> {
+        None
+    }
 
     /// Returns the loader of modules. It runs on another thread, so that launches do not wait while
     /// a driver compiles a module for seconds.

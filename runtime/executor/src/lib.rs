@@ -61,6 +61,7 @@ mod device;
 mod domain;
 mod jail;
 mod memory;
+mod pair;
 mod parts;
 mod pool;
 mod port;

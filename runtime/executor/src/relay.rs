@@ -152,7 +152,7 @@ impl Relay {
         let detaches = device.service().map(|service| detach_after(daemon, service)).transpose()?.is_some();
         let (region, words_at, _) = port.region();
         let relayed = device.start(region, words_at)?;
-        answer(daemon, &Answer::Device { facts: relayed.facts() })?;
+        answer(daemon, &Answer::Device { facts: relayed.facts(), memory: relayed.share_memory() })?;
         answer(daemon, &Answer::Ready { version: PROTOCOL_VERSION, missing })?;
         let (to_load, inbox) = channel();
         let (outbox, loaded) = channel();

@@ -89,8 +89,9 @@ pub(crate) struct ConstantRange {
 pub(crate) enum Answer {
     /// It runs; `missing` lists what its jail lacks.
     Ready { version: u32, missing: Vec<String> },
-    /// The facts of its device, if only the executor knows them; sent before `Ready`.
-    Device { facts: DeviceFacts },
+    /// The facts of its device, if only the executor knows them, and a handle of its memory for a
+    /// second executor; sent before `Ready`.
+    Device { facts: DeviceFacts, memory: Option<Vec<u8>> },
     /// It cannot run or cannot continue.
     Refused { reason: String },
     /// A module was loaded, or refused with a reason.

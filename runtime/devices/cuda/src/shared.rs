@@ -49,6 +49,7 @@ impl Plan for CudaConfig {
             load_within: Some(COMPILE_WITHIN),
             environment: environment(&self),
             service: self.service(),
+            second: None,
         })
     }
 }

@@ -32,6 +32,7 @@ impl Plan for HostConfig {
             load_within: None,
             environment: Vec::new(),
             service: None,
+            second: None,
             info: config.info(),
         })
     }

@@ -2,6 +2,7 @@
 
 mod completions;
 mod lanes;
+mod paired;
 mod telemetry;
 
 use crate::cgroup::GroupSpec;

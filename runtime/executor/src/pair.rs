@@ -52,13 +52,7 @@ enum Second {
 impl Pair {
     /// One executor.
     pub(super) fn alone(first: ExecutorDevice) -> Pair {
-        Pair {
-            first,
-            second: Second::None,
-            loss: None,
-            second_queues: BTreeSet::new(),
-            answers: BTreeMap::new(),
-        }
+        Pair { first, second: Second::None, loss: None, second_queues: BTreeSet::new(), answers: BTreeMap::new() }
     }
 
     /// An executor that gets a second one; see [`Pair::start_second`].

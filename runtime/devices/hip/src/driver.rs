@@ -185,6 +185,10 @@ impl Driver for Hip {
         memory.bytes()
     }
 
+    fn share(memory: &DeviceMemory) -> Option<Vec<u8>> {
+        memory.share().ok().map(|handle| handle.bytes.to_vec())
+    }
+
     fn words(context: &Arc<Context>, count: usize) -> Result<HostWords, Failure> {
         HostWords::new(context, count).map_err(Failure)
     }

@@ -8,7 +8,7 @@ use crate::device::ExecutorDevice;
 use crate::domain::State;
 use crate::pair::Pair;
 use crate::supervisor::Loss;
-use atoll_device::{Device, DeviceError, Launching, Telemetry};
+use atoll_device::{Device, DeviceError};
 use rustix::event::epoll;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 use std::os::fd::{BorrowedFd, OwnedFd};

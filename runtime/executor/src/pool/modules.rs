@@ -155,7 +155,8 @@ impl Domains for ExecutorPool {
     }
 
     fn executors(&self) -> ExecutorStatistics {
-        let alive = self.domains.iter().filter_map(Domain::executor).map(|pair| pair.started().count() as u64).sum();
+        let alive: u64 =
+            self.domains.iter().filter_map(Domain::executor).map(|pair| pair.started().count() as u64).sum();
         ExecutorStatistics {
             alive,
             processes: self.domains.iter().flat_map(Domain::processes).collect(),

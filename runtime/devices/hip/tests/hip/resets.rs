@@ -6,7 +6,7 @@ use super::faults::in_process;
 use super::suite::rig::{Launch, Preempt, Rig, Wanted};
 use super::{code, config};
 use atoll_core::{DeviceOffset, Epoch, PreemptLevel, QueueId};
-use atoll_device::{Device, FaultKind, LaunchStatus, SubmitError};
+use atoll_device::{Device, DomainState, FaultKind, LaunchStatus, SubmitError};
 use atoll_device_hip::{HipConfig, HipDevice, start};
 use atoll_executor::ExecutorPool;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ fn rig(device: impl Device + 'static) -> Rig {
 }
 
 /// Only the blocks of launches that were told to exit, and may run again, are killed.
-fn running_blocks_are_killed(mut rig: Rig) {
+fn running_blocks_are_killed(rig: &mut Rig) {
     let (log, gate, mut preempt) = (rig.alloc(4096), rig.alloc(4), rig.preempt(1));
     let note =
         |preempt, may_run_again| Launch { may_run_again, ..Launch::note_preemptible(1, log, 1, gate, 1, preempt) };
@@ -52,20 +52,38 @@ fn running_blocks_are_killed(mut rig: Rig) {
     rig.device.interrupt(QueueId(1), first, 1);
     rig.device.store_epoch(gate, Epoch(1));
     assert_eq!((rig.wait().status, rig.u32(log)), (LaunchStatus::Complete, 6));
-    // Nor is a block killed if one of the tasks was not told to exit, such as a real-time task.
+}
+
+/// Runs a launch that was not told to exit, such as a real-time one, beside one that was, and
+/// interrupts the latter. It is killed if they are in different processes, otherwise none is.
+fn a_task_goes_on(rig: &mut Rig, queues: [u32; 2], are_apart: bool) {
     let gate = rig.alloc(4);
-    let tasks: Vec<(DeviceOffset, Preempt)> = (0..2).map(|_| (rig.alloc(4096), rig.preempt(1))).collect();
+    let tasks: Vec<(DeviceOffset, Preempt)> = (0..2).map(|_| (rig.alloc(64), rig.preempt(1))).collect();
     let note = |(log, preempt): (_, Preempt)| Launch::note_preemptible(1, log, 1, gate, 1, preempt);
-    let launches = [0, 1].map(|at: u32| {
-        let launch = Launch { may_run_again: true, ..note(tasks[at as usize]) };
-        let launch = rig.submit(at, &launch).expect("room");
-        rig.wait_for(tasks[at as usize].0, 1);
+    let launches = [0, 1].map(|at: usize| {
+        let launch = Launch { may_run_again: true, ..note(tasks[at]) };
+        let launch = rig.submit(queues[at], &launch).expect("room");
+        rig.wait_for(tasks[at].0, 1);
         launch
     });
     rig.device.store_epoch(tasks[1].1.epoch_word, Epoch(1));
-    rig.device.interrupt(QueueId(1), launches[1], 1);
+    rig.device.interrupt(QueueId(queues[1]), launches[1], 1);
+    // Every executor answers this after it has handled the interruption.
+    let word = rig.alloc(4);
+    rig.device.watch_epoch(word);
+    if are_apart {
+        let end = rig.wait();
+        assert_eq!((end.launch, end.status), (launches[1], LaunchStatus::Evicted), "although the gate is closed");
+        assert_eq!(rig.device.next_completion(), None, "the gate is closed");
+    }
     rig.device.store_epoch(gate, Epoch(1));
-    assert_eq!([rig.wait().status, rig.wait().status], [LaunchStatus::Complete; 2]);
+    let end = rig.wait();
+    if are_apart {
+        assert_eq!(end.launch, launches[0]);
+    } else {
+        assert_eq!(rig.wait().status, LaunchStatus::Complete);
+    }
+    assert_eq!((end.status, rig.u32(tasks[0].0)), (LaunchStatus::Complete, 1), "it was not started again");
 }
 
 /// After a kill, exactly the blocks that were not complete run again.
@@ -114,13 +132,24 @@ fn a_killed_launch_resumes(mut rig: Rig) {
 #[test]
 #[ignore = "`running_waves_are_killed` runs it"]
 fn kill_here() {
-    running_blocks_are_killed(rig(here()));
+    let mut rig = rig(here());
+    running_blocks_are_killed(&mut rig);
+    a_task_goes_on(&mut rig, [0, 1], false);
 }
 
+/// Queues 0 and 2 belong to the executor of real-time work, 1 and 3 to that of best-effort work.
 #[test]
 #[ignore = "`running_waves_are_killed` runs it"]
 fn kill_in_an_executor() {
-    running_blocks_are_killed(rig(in_an_executor()));
+    let mut rig = rig(in_an_executor());
+    assert_eq!(rig.device.executors().alive, 2);
+    running_blocks_are_killed(&mut rig);
+    for queues in [[0, 1], [2, 3], [1, 0]] {
+        a_task_goes_on(&mut rig, queues, true);
+    }
+    for queues in [[3, 1], [2, 0]] {
+        a_task_goes_on(&mut rig, queues, false);
+    }
 }
 
 #[test]
@@ -228,6 +257,19 @@ fn lose_in_an_executor() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(rig.device.lost(), None, "its process is replaced");
+    // So is the other process, whose memory it used.
+    assert!(rig.device.take_constants_lost());
+    while rig.device.executors().alive < 2 || rig.device.domain_state("suite") != DomainState::Ready {
+        assert_eq!(rig.device.next_completion(), None);
+        assert!(Instant::now() < until, "the processes are not replaced");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut rig = Rig::new(rig.device, code());
+    let counts = rig.alloc(4);
+    for queue in 0..4 {
+        assert_eq!(rig.run(queue, &Launch::spin(1, counts, 0)).status, LaunchStatus::Complete);
+    }
+    assert_eq!(rig.u32(counts), 4);
 }
 
 #[test]

@@ -10,7 +10,8 @@
 //! - **Memory owned by the executor** ([`MemoryHome::Process`]), as GPU memory belongs to the
 //!   process that allocated it. One thread of the executor moves launches from the rings to a
 //!   [`RelayedDevice`] and performs the transfers that the daemon asks for. All domains share one
-//!   executor. The executor side implements [`StartRelayed`] and [`RelayedDevice`].
+//!   executor; a second one may use its memory ([`DevicePlan::second`]). The executor side
+//!   implements [`StartRelayed`] and [`RelayedDevice`].
 
 use crate::Device;
 use crate::doorbell::FdBell;

@@ -57,9 +57,8 @@ impl Pair {
 
     /// An executor that gets a second one; see [`Pair::start_second`].
     pub(super) fn awaiting(first: ExecutorDevice, shape: LinkShape) -> Pair {
-        let mut pair = Pair { second: Second::Awaited, ..Pair::alone(first) };
-        pair.divide(0..shape.own_queues(), shape.paired_queues);
-        pair
+        let second_queues = second_queues(0..shape.own_queues(), shape.paired_queues).collect();
+        Pair { second: Second::Awaited, second_queues, ..Pair::alone(first) }
     }
 
     /// Whether the second executor can be started now.
@@ -94,15 +93,6 @@ impl Pair {
     /// Adds the second executor. Modules are loaded from now on.
     pub(super) fn start_second(&mut self, device: ExecutorDevice) {
         self.second = Second::Started(Box::new(device));
-    }
-
-    /// Assigns the queues of a lane: the first half or all of them are queues of tasks, the others
-    /// are paired with these.
-    fn divide(&mut self, queues: Range<u32>, paired_queues: bool) {
-        let all = queues.end - queues.start;
-        let own = if paired_queues { all / 2 } else { all };
-        let real_time = real_time_queues(own);
-        self.second_queues.extend(queues.clone().filter(|queue| (queue - queues.start) % own.max(1) >= real_time));
     }
 
     /// The executor that runs a queue.
@@ -319,7 +309,7 @@ impl Pair {
 
     pub(super) fn attach_lane(&mut self, lane: &Lane, units: &[u32]) {
         if !matches!(self.second, Second::None) {
-            self.divide(lane.queues.clone(), lane.paired_queues);
+            self.second_queues.extend(second_queues(lane.queues.clone(), lane.paired_queues));
         }
         self.started_mut().for_each(|device| device.attach_lane(lane, units));
     }
@@ -357,5 +347,34 @@ impl Pair {
 
     pub(super) fn chunks_left(&self) -> u64 {
         self.first.chunks_left()
+    }
+}
+
+/// The queues of a lane that belong to the second executor: those that policies do not use for
+/// real-time tasks, and their paired queues, which are the second half.
+fn second_queues(queues: Range<u32>, paired_queues: bool) -> impl Iterator<Item = u32> {
+    let begin = queues.start;
+    let own = (queues.end - begin) / if paired_queues { 2 } else { 1 };
+    queues.filter(move |queue| (queue - begin) % own.max(1) >= real_time_queues(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::second_queues;
+
+    #[test]
+    fn a_queue_and_its_paired_queue_belong_to_the_same_executor() {
+        for (queues, paired_queues, expected) in [
+            (0..1, false, vec![]),
+            (0..2, false, vec![1]),
+            (0..4, true, vec![1, 3]),
+            (8..10, true, vec![]),
+            (4..10, true, vec![5, 6, 8, 9]),
+            (4..8, false, vec![6, 7]),
+            (10..18, true, vec![12, 13, 16, 17]),
+        ] {
+            let found: Vec<u32> = second_queues(queues.clone(), paired_queues).collect();
+            assert_eq!(found, expected, "{queues:?}, {paired_queues}");
+        }
     }
 }

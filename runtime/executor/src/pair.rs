@@ -108,7 +108,8 @@ impl Pair {
     /// Why the executors are gone, once both are. If only one is gone, kills the other one.
     pub(super) fn take_loss(&mut self) -> Option<Loss> {
         if self.loss.is_none() {
-            self.loss = self.started().find_map(ExecutorDevice::loss).cloned();
+            let loss = self.started().find_map(ExecutorDevice::loss).cloned();
+            self.loss = loss;
         }
         let loss = self.loss.clone()?;
         let mut is_over = true;

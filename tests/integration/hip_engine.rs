@@ -78,7 +78,8 @@ fn best_effort_work_is_preempted_in_an_executor() -> Result<()> {
     gpu()?.best_effort_work_makes_way(engine_behind_executor)
 }
 
-/// Blocks of best-effort kernels are killed and run again; real-time kernels run in another process.
+/// Blocks of best-effort kernels are killed and run again; real-time kernels run in another
+/// process.
 #[test]
 fn running_best_effort_kernels_are_killed_and_results_are_correct() -> Result<()> {
     let after = gpu()?.makes_way(engine_that_kills_waves, |so_far| so_far.interrupt_latency.count() > 0)?;

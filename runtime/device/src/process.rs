@@ -64,13 +64,13 @@ pub struct DevicePlan {
     pub environment: Vec<(OsString, OsString)>,
     /// The service of which the executor may be a client.
     pub service: Option<Arc<dyn ProcessService>>,
-    /// If the executor owns the memory, and can only stop all running blocks of its process at once:
-    /// how a second executor for best-effort work is configured.
+    /// If the executor owns the memory, and can only stop all running blocks of its process at
+    /// once: how a second executor for best-effort work is configured.
     pub second: Option<SecondConfig>,
 }
 
-/// Returns the configuration of a second executor, which uses the memory of the first one. Takes the
-/// configuration of the first one, and the result of [`RelayedDevice::share_memory`].
+/// Returns the configuration of a second executor, which uses the memory of the first one. Takes
+/// the configuration of the first one, and the result of [`RelayedDevice::share_memory`].
 ///
 /// # Errors
 /// If the first configuration is invalid.

@@ -1,10 +1,10 @@
 //! The executors of a domain: one, or two that share the memory of a device.
 //!
-//! A GPU may be able to stop running blocks, but only all blocks of a process. Such a device has two
-//! executors. The first one owns the memory, makes all transfers, and runs the queues of real-time
-//! tasks. The second one maps the memory and runs the other queues, so that a kill there hits
-//! best-effort work only. Every module is loaded by both: a padded real-time launch also has blocks
-//! of best-effort kernels.
+//! A GPU may be able to stop running blocks, but only all blocks of a process. Such a device has
+//! two executors. The first one owns the memory, makes all transfers, and runs the queues of
+//! real-time tasks. The second one maps the memory and runs the other queues, so that a kill there
+//! hits best-effort work only. Every module is loaded by both: a padded real-time launch also has
+//! blocks of best-effort kernels.
 //!
 //! ```text
 //! daemon ── queues of real-time tasks, transfers, epochs ──▶ first executor ── owns ──┐

@@ -100,8 +100,8 @@ impl RemoteMemory {
         self.ask(Request::Bind { word: word.0, index: index as u64 }).inspect_err(|_| self.words.unbind(word))
     }
 
-    /// Updates epoch words for bytes that are written now, by this executor or by the other one of a
-    /// pair; likewise below.
+    /// Updates epoch words for bytes that are written now, by this executor or by the other one of
+    /// a pair; likewise below.
     pub(super) fn note_written(&mut self, at: DeviceOffset, bytes: &[u8]) {
         let port = &self.port;
         self.words.written(at, bytes, |index, value| port.epoch(index).store(value, Release));

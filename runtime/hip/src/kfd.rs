@@ -1,7 +1,7 @@
 //! The kernel driver's device `/dev/kfd`, for the ioctl of Atoll's patch (`driver-patch/`).
 //!
-//! A stand-in for the HIP runtime, as tests use it, has no part in a kernel driver. So it may export
-//! the ioctl as a function ([`STAND_IN`]), and `/dev/kfd` is then not opened.
+//! A stand-in for the HIP runtime, as tests use it, has no part in a kernel driver. So it may
+//! export the ioctl as a function ([`STAND_IN`]), and `/dev/kfd` is then not opened.
 
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
@@ -116,12 +116,13 @@ fn open() -> Result<File, KfdError> {
 fn reset_waves(device: &Device, gpu_id: u32) -> Result<(), Errno> {
     let mut args = ResetWaves { abi: ABI, gpu_id, flags: 0, outcome: 0, reserved: [0; 2] };
     match device {
-        // SAFETY: for this number, a driver with the patch reads and writes a struct of this layout;
-        // no other driver knows the number. Kernels whose waves end write device memory only, and
-        // host words that are accessed by atomics.
+        // SAFETY: for this number, a driver with the patch reads and writes a struct of this
+        // layout; no other driver knows the number. Kernels whose waves end write device memory
+        // only, and host words that are accessed by atomics.
         Device::Kernel(file) => unsafe { ioctl(file, Updater::<RESET_WAVES, ResetWaves>::new(&mut args)) },
         Device::StandIn(call) => {
-            // SAFETY: as above; the library with the function is loaded as long as its context lives.
+            // SAFETY: as above; the library with the function is loaded as long as its context
+            // lives.
             match unsafe { call(RESET_WAVES, (&raw mut args).cast()) } {
                 0 => Ok(()),
                 error => Err(Errno::from_raw_os_error(-error)),

@@ -5,7 +5,8 @@
 //! - [`Gpu`]: a device by its ordinal, not yet in use. [`Context`]: a device in use by this
 //!   process.
 //! - [`Module`], [`Kernel`], [`Stream`], [`UnitMask`], [`Event`], [`DeviceMemory`],
-//!   [`HostWords`], [`HostMemory`]: owning handles. Each keeps alive the objects that it depends on.
+//!   [`HostWords`], [`HostMemory`]: owning handles. Each keeps alive the objects that it depends
+//!   on.
 //!
 //! What it is not: it has no scheduling, no policy and no retries. Every call returns the library's
 //! error, by number and name.

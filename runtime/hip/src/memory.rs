@@ -83,8 +83,8 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         self.context.release(|f| {
-            // SAFETY: the memory was allocated or opened here, and is not used again; both calls wait
-            // for kernels that use it.
+            // SAFETY: the memory was allocated or opened here, and is not used again; both calls
+            // wait for kernels that use it.
             unsafe { if self.is_own { (f.memory_free)(self.address) } else { (f.ipc_close)(self.address) } }
         });
     }

@@ -1,6 +1,6 @@
-//! A stand-in for the ioctls of Atoll's patch of the kernel driver (`driver-patch/abi/atoll_kfd.h`),
-//! as a function that `runtime/hip` calls instead of ioctl(2) on `/dev/kfd`. Layouts, the order of
-//! the checks and the answers are those of the patch.
+//! A stand-in for the ioctls of Atoll's patch of the kernel driver
+//! (`driver-patch/abi/atoll_kfd.h`), as a function that `runtime/hip` calls instead of ioctl(2) on
+//! `/dev/kfd`. Layouts, the order of the checks and the answers are those of the patch.
 
 use crate::options::Patch;
 use crate::runtime::Runtime;

@@ -21,7 +21,8 @@ pub struct HipConfig {
     pub index: u32,
     /// Path of the library; `None` for the installed one.
     pub library: Option<PathBuf>,
-    /// Device memory to reserve, in bytes; `None` for all free memory except 512 MiB for each process.
+    /// Device memory to reserve, in bytes; `None` for all free memory except 512 MiB for each
+    /// process.
     pub memory_bytes: Option<u64>,
     /// Number of compute units to use, from the first one on; `None` for all.
     pub compute_units: Option<u32>,

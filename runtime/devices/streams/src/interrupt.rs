@@ -28,8 +28,8 @@ impl<D: Driver> StreamDevice<D> {
         }
     }
 
-    /// Kills running blocks if `launch` is in flight and may still have some, and if every launch in
-    /// flight was told to exit and may run its blocks again.
+    /// Kills running blocks if `launch` is in flight and may still have some, and if every launch
+    /// in flight was told to exit and may run its blocks again.
     pub(crate) fn interrupt_all(&mut self, queue: QueueId, launch: LaunchId) {
         let of_queue = self.queues.get(queue.0 as usize).and_then(Option::as_ref);
         let found = of_queue.and_then(|queue| queue.in_flight.iter().find(|one| one.launch == launch));

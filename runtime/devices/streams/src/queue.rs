@@ -79,8 +79,8 @@ impl<D: Driver> Queue<D> {
         self.in_flight.push_back(InFlight { launch, interruptible: None });
     }
 
-    /// Records that a completion was taken, and frees its slot. Returns whether the launch's running
-    /// blocks were killed.
+    /// Records that a completion was taken, and frees its slot. Returns whether the launch's
+    /// running blocks were killed.
     pub(crate) fn ended(&mut self, slot: Option<Slot<D>>) -> bool {
         self.slots.extend(slot);
         self.in_flight.pop_front().and_then(|one| one.interruptible).is_some_and(|one| one.is_killed)

@@ -22,8 +22,8 @@ pub struct StartStreams<D: Driver> {
     pub context: Arc<D::Context>,
     /// Its memory, which is zeroed now if this process owns it.
     pub memory: D::Memory,
-    /// Whether this process owns the memory. If not, another process makes all transfers, and writes
-    /// epochs to it.
+    /// Whether this process owns the memory. If not, another process makes all transfers, and
+    /// writes epochs to it.
     pub is_owner: bool,
     /// Its description, without its facts.
     pub info: DeviceInfo,

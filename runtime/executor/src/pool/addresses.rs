@@ -50,8 +50,8 @@ impl ExecutorPool {
         }
     }
 
-    /// The executors that can access an offset, and the offset as they know it, if the memory is not
-    /// mapped here.
+    /// The executors that can access an offset, and the offset as they know it, if the memory is
+    /// not mapped here.
     pub(super) fn remote(&mut self, at: DeviceOffset) -> Result<Option<(&mut Pair, DeviceOffset)>, DeviceError> {
         if !self.is_remote() {
             return Ok(None);

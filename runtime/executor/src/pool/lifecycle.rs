@@ -65,7 +65,8 @@ impl ExecutorPool {
         }
     }
 
-    /// Makes executors the domain's current ones. The second one, if there is one, is started later.
+    /// Makes executors the domain's current ones. The second one, if there is one, is started
+    /// later.
     pub(super) fn install(&mut self, index: usize, mut pair: Pair) -> Result<(), DeviceError> {
         watch(&self.ready, pair.first().completion_fd())?;
         self.lanes.iter().for_each(|(lane, units)| pair.attach_lane(lane, units));

@@ -11,7 +11,8 @@
 //! processes share its compute units badly. That executor belongs to the domain [`SHARED_DOMAIN`].
 //! Constants are in its memory, and are lost with it. The engine learns of the loss from
 //! [`Constants::take_constants_lost`] and writes them again; no new executor gets memory before
-//! that call. If the device can stop running blocks, best-effort work has a second executor (`pair`).
+//! that call. If the device can stop running blocks, best-effort work has a second executor
+//! (`pair`).
 //!
 //! *Memory of a domain* is at [`atoll_device::Domains::domain`]: the upper bits of an offset hold
 //! the domain's number. When an executor is lost, so is its memory: the domain gets a new number

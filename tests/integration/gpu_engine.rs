@@ -1,7 +1,7 @@
 //! The engine on a GPU: checks that the tests of each vendor's device run on their stand-in.
 
 use anyhow::{Result, ensure};
-use atoll_engine::{Class, Engine, EngineConfig, FunctionKey, FunctionOptions, LaneSpec};
+use atoll_engine::{Class, Engine, EngineConfig, EngineStatistics, FunctionKey, FunctionOptions, LaneSpec};
 use atoll_pipeline::Target;
 use atoll_tests::{Loaded, Model, compile_for, oracle};
 use std::path::Path;
@@ -84,6 +84,15 @@ impl Gpu {
 
     /// Real-time requests preempt best-effort ones, and both get correct results.
     pub(crate) fn best_effort_work_makes_way(&self, engine: impl Fn(EngineConfig) -> Result<Engine>) -> Result<()> {
+        self.makes_way(engine, |_| true).map(drop)
+    }
+
+    /// The same, until the statistics satisfy `is_enough`; returns them.
+    pub(crate) fn makes_way(
+        &self,
+        engine: impl Fn(EngineConfig) -> Result<Engine>,
+        is_enough: impl Fn(&EngineStatistics) -> bool + Sync,
+    ) -> Result<EngineStatistics> {
         let folder = tempfile::tempdir()?;
         let (be_folder, rt_folder) = (folder.path().join("be"), folder.path().join("rt"));
         [&be_folder, &rt_folder].into_iter().try_for_each(std::fs::create_dir)?;
@@ -98,7 +107,9 @@ impl Gpu {
         let preemptions = std::thread::scope(|scope| {
             let best_effort = scope.spawn(|| -> Result<u32> {
                 let mut preemptions = 0;
-                while preemptions == 0 && begun.elapsed() < PREEMPTED_WITHIN {
+                while (preemptions == 0 || !is_enough(&loaded.handle.statistics()))
+                    && begun.elapsed() < PREEMPTED_WITHIN
+                {
                     preemptions += loaded.check(&be, &be_case)?.preemptions;
                 }
                 Ok(preemptions)
@@ -110,7 +121,8 @@ impl Gpu {
             best_effort.join().expect("it does not panic")
         })?;
         ensure!(preemptions > 0, "nothing was preempted");
+        let statistics = loaded.handle.statistics();
         loaded.stop();
-        Ok(())
+        Ok(statistics)
     }
 }

@@ -102,11 +102,14 @@ fn doctor_describes_an_amd_gpu_or_says_what_is_missing() -> Result<()> {
         ensure!(found.contains(part), "no {part} in {found}");
     }
     ensure!(found.contains("the runtime cannot kill waves"), "{found}");
-    if !Path::new("/dev/kfd").exists() {
-        ensure!(found.contains("(patch absent: there is no `/dev/kfd`)"), "{found}");
-    }
-    let patched = with("reef")?;
-    ensure!(patched.contains("running waves can be killed"), "{patched}");
+    ensure!(found.contains("(patch absent: the kernel driver does not know the ioctl)"), "{found}");
+    let other = with("kfd=other-abi")?;
+    ensure!(other.contains("(the kernel driver has the patch of another version)"), "{other}");
+    let patched = with("kfd")?;
+    let by = "running waves can be killed (by the kernel driver, which has Atoll's patch)";
+    ensure!(patched.contains(by), "{patched}");
+    let changed = with("reef")?;
+    ensure!(changed.contains("running waves can be killed (`hipResetWavefronts`)"), "{changed}");
     let none = with("devices=0,rocm=5.2")?;
     ensure!(none.contains("finds no device (hipInit: hipErrorInvalidDevice (101))"), "{none}");
     ensure!(none.contains("/dev/kfd"), "{none}");

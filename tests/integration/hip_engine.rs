@@ -5,6 +5,8 @@ use super::gpu_engine::Gpu;
 use super::padding::{Bed, kill_executors};
 use super::serve::atoll;
 use anyhow::{Result, ensure};
+use atoll_core::PreemptLevel;
+use atoll_device::{Device, Domains};
 use atoll_device_hip::{HipConfig, start};
 use atoll_engine::{Engine, EngineConfig};
 use atoll_executor::{ExecutorConfig, ExecutorPool};
@@ -30,6 +32,18 @@ pub(crate) fn engine(config_of_engine: EngineConfig) -> Result<Engine> {
 fn engine_behind_executor(config_of_engine: EngineConfig) -> Result<Engine> {
     let executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(config()?)? };
     Ok(Engine::start(Box::new(ExecutorPool::new(executor)?), config_of_engine)?)
+}
+
+/// The same, with a kernel driver that has Atoll's patch: running waves are killed, and best-effort
+/// work has a second executor.
+fn engine_that_kills_waves(config_of_engine: EngineConfig) -> Result<Engine> {
+    let hip = HipConfig { resets_waves: true, ..config()? };
+    let mut executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(hip)? };
+    executor.environment.push((stand_in::HIP_OPTIONS.into(), "kfd".into()));
+    let pool = ExecutorPool::new(executor)?;
+    ensure!(pool.info().preempt_level == PreemptLevel::Interrupt, "{:?}", pool.info());
+    ensure!(pool.executors().alive == 2, "real-time and best-effort work have a process each");
+    Ok(Engine::start(Box::new(pool), config_of_engine)?)
 }
 
 /// The stand-in has the architecture gfx90a by default.
@@ -62,6 +76,15 @@ fn best_effort_work_is_preempted_and_results_are_correct() -> Result<()> {
 #[test]
 fn best_effort_work_is_preempted_in_an_executor() -> Result<()> {
     gpu()?.best_effort_work_makes_way(engine_behind_executor)
+}
+
+/// Blocks of best-effort kernels are killed and run again; real-time kernels run in another
+/// process.
+#[test]
+fn running_best_effort_kernels_are_killed_and_results_are_correct() -> Result<()> {
+    let after = gpu()?.makes_way(engine_that_kills_waves, |so_far| so_far.interrupt_latency.count() > 0)?;
+    ensure!(after.interrupt_latency.count() > 0 && after.reexecuted_blocks > 0, "nothing was killed: {after:?}");
+    Ok(())
 }
 
 /// A lane is a stream with a mask of compute units.

@@ -79,7 +79,7 @@ pub use fork::Fork;
 pub use fork_plan::{StepCost, plan_forks};
 pub use ids::*;
 pub use padding::{LaunchProfile, PadShape};
-pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name};
+pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name, real_time_queues};
 pub use scheduler::SchedulerConfig;
 pub use starvation::{BEST_EFFORT_SLICE_DIVISOR, Slice};
 pub use tenant::{BadTenant, TENANT_BYTES_MAX, Tenant, is_plain_name};

@@ -105,12 +105,14 @@ pub struct DeviceFacts {
     pub shared_bytes_max: u32,
     /// See [`DeviceInfo::lane_units`].
     pub lane_units: LaneUnits,
+    /// Whether running blocks can be stopped: the level is then [`PreemptLevel::Interrupt`].
+    pub can_interrupt: bool,
 }
 
 impl DeviceFacts {
     /// Replaces the corresponding fields of `info`.
     pub fn complete(self, info: DeviceInfo) -> DeviceInfo {
-        let DeviceFacts { targets, compute_units, memory_bytes, shared_bytes_max, lane_units } = self;
+        let DeviceFacts { targets, compute_units, memory_bytes, shared_bytes_max, lane_units, can_interrupt } = self;
         let constants_base = DeviceOffset(memory_bytes);
         DeviceInfo {
             targets,
@@ -121,6 +123,7 @@ impl DeviceFacts {
             constants_granule: 1,
             shared_bytes_max,
             lane_units,
+            preempt_level: if can_interrupt { PreemptLevel::Interrupt } else { info.preempt_level },
             ..info
         }
     }

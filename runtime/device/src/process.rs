@@ -10,7 +10,8 @@
 //! - **Memory owned by the executor** ([`MemoryHome::Process`]), as GPU memory belongs to the
 //!   process that allocated it. One thread of the executor moves launches from the rings to a
 //!   [`RelayedDevice`] and performs the transfers that the daemon asks for. All domains share one
-//!   executor. The executor side implements [`StartRelayed`] and [`RelayedDevice`].
+//!   executor; a second one may use its memory ([`DevicePlan::second`]). The executor side
+//!   implements [`StartRelayed`] and [`RelayedDevice`].
 
 use crate::Device;
 use crate::doorbell::FdBell;
@@ -67,7 +68,17 @@ pub struct DevicePlan {
     /// The number by which clients name the device when they share memory on it; `None` if it
     /// cannot open memory of other processes.
     pub imports: Option<u32>,
+    /// If the executor owns the memory, and can only stop all running blocks of its process at
+    /// once: how a second executor for best-effort work is configured.
+    pub second: Option<SecondConfig>,
 }
+
+/// Returns the configuration of a second executor, which uses the memory of the first one. Takes
+/// the configuration of the first one, and the result of [`RelayedDevice::share_memory`].
+///
+/// # Errors
+/// If the first configuration is invalid.
+pub type SecondConfig = fn(&str, &[u8]) -> Result<String, DeviceError>;
 
 impl Plan for DevicePlan {
     fn plan(self) -> Result<DevicePlan, DeviceError> {
@@ -80,7 +91,7 @@ impl Plan for DevicePlan {
 pub enum MemoryHome {
     /// The daemon, which shares it with executors, one per domain.
     Daemon,
-    /// The only executor.
+    /// The executor. A second one may map it.
     Process,
 }
 
@@ -218,6 +229,11 @@ pub trait RelayedDevice: Debug {
 
     /// The facts that the device found out when it started.
     fn facts(&self) -> DeviceFacts;
+
+    /// A handle by which another executor opens the memory of this one, if it can.
+    fn share_memory(&self) -> Option<Vec<u8>> {
+        None
+    }
 
     /// Returns the loader of modules. It runs on another thread, so that launches do not wait while
     /// a driver compiles a module for seconds.

@@ -76,7 +76,8 @@ pub struct Completion {
     /// Time that compute units ran its blocks, summed over compute units, in nanoseconds: the cost
     /// to the device, for any outcome.
     pub busy_ns: u64,
-    /// How often a block was stopped midway for more urgent work and had to run again.
+    /// How often a block was stopped midway for more urgent work and had to run again. At least 1
+    /// if the device stopped the running blocks of the launch and does not know their number.
     pub reexecuted_blocks: u64,
     /// The part of the busy time that was lost with such blocks, as far as the device can tell.
     pub discarded_ns: u64,

@@ -1,13 +1,13 @@
 //! A domain of the pool: its modules, its memory, and the executor that runs it.
 
-use super::device::ExecutorDevice;
+use super::pair::Pair;
 use super::parts::Parts;
 use super::pool::NUMBERS_MAX;
 use super::sealed::SealedModule;
 use atoll_core::DeviceOffset;
 use atoll_device::shm::Region;
 use atoll_device::space::ConstantStore;
-use atoll_device::{Device, DeviceError, DomainUse, ExecutorProcess, GroupUse, ModuleId, Modules};
+use atoll_device::{DeviceError, DomainUse, ExecutorProcess, GroupUse, ModuleId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -51,7 +51,7 @@ pub(super) struct Memory {
 pub(super) enum State {
     /// No module is loaded, so there is no executor.
     Absent,
-    Running(Box<ExecutorDevice>),
+    Running(Box<Pair>),
     /// There is no executor until the pause ends.
     Pausing {
         until: Instant,
@@ -112,7 +112,7 @@ impl Domain {
         self.parts.as_ref().map_or(Some(within), |parts| parts.local(within.0).map(DeviceOffset))
     }
 
-    pub(super) fn executor(&self) -> Option<&ExecutorDevice> {
+    pub(super) fn executor(&self) -> Option<&Pair> {
         if let State::Running(device) = &self.state { Some(device) } else { None }
     }
 
@@ -155,7 +155,7 @@ impl Domain {
 
     /// CPU time of its executors in nanoseconds, as the operating system accounts for it.
     fn cpu_ns(&self) -> u64 {
-        self.cpu_before_ns.saturating_add(self.executor().map_or(0, ExecutorDevice::cpu_ns))
+        self.cpu_before_ns.saturating_add(self.executor().map_or(0, Pair::cpu_ns))
     }
 
     /// The kernel's counts for the control groups of earlier executors and the current one
@@ -169,7 +169,7 @@ impl Domain {
 
     /// The use of resources by its executors, as the operating system accounts for it.
     pub(super) fn usage(&self) -> DomainUse {
-        let current = self.executor().and_then(ExecutorDevice::group_use);
+        let current = self.executor().and_then(Pair::group_use);
         // A group that is gone uses no memory now.
         let group = self
             .group_use_with(current)
@@ -177,9 +177,8 @@ impl Domain {
         DomainUse { domain: self.name.clone(), cpu_ns: self.cpu_ns(), group }
     }
 
-    /// The executor of the domain, or why it is not running; `None` if the domain needs no
-    /// executor.
-    pub(super) fn process(&self) -> Option<ExecutorProcess> {
+    /// The executors of the domain, or why there is none; empty if the domain needs no executor.
+    pub(super) fn processes(&self) -> Vec<ExecutorProcess> {
         let process = ExecutorProcess {
             domain: self.name.clone(),
             losses: self.losses_ever,
@@ -187,12 +186,21 @@ impl Domain {
             ..ExecutorProcess::default()
         };
         match &self.state {
-            State::Absent => None,
-            State::Running(device) => {
-                let jail_lacks = device.jail_lacks().unwrap_or_default();
-                Some(ExecutorProcess { pid: Some(device.pid()), jail_lacks, group: device.group_use(), ..process })
+            State::Absent => Vec::new(),
+            State::Running(pair) => {
+                let jail_lacks = pair.jail_lacks().unwrap_or_default();
+                let second = pair.second().map(|device| ExecutorProcess {
+                    pid: Some(device.pid()),
+                    cpu_ns: device.cpu_ns(),
+                    jail_lacks: jail_lacks.clone(),
+                    ..process.clone()
+                });
+                let cpu_ns = process.cpu_ns.saturating_sub(second.as_ref().map_or(0, |second| second.cpu_ns));
+                let first =
+                    ExecutorProcess { pid: Some(pair.pid()), cpu_ns, jail_lacks, group: pair.group_use(), ..process };
+                std::iter::once(first).chain(second).collect()
             }
-            State::Pausing { cause, .. } => Some(ExecutorProcess { cause: Some(cause.clone()), ..process }),
+            State::Pausing { cause, .. } => vec![ExecutorProcess { cause: Some(cause.clone()), ..process }],
         }
     }
 

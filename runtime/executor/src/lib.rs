@@ -34,13 +34,16 @@
 //! Not here: the devices themselves (`atoll-device-host`, `atoll-device-cuda`), and scheduling,
 //! which is the engine's.
 //!
+//! A device that stops running blocks by killing all of its process has two executors, one of them
+//! for best-effort work ([`pair`](self)).
+//!
 //! Start reading at [`ExecutorPool`], then `device` (daemon) and `serve` (executor). `jail` drops
 //! the rights of an executor, and `compile_jail` those of a process that compiles or runs CPU stages.
 //!
 //! # Invariants
 //!
 //! - An executor runs the code of one domain, and maps the constants of that domain only. A device
-//!   with memory of its own has one executor, and one domain of executors.
+//!   with memory of its own has one domain, with one executor or a pair of them.
 //! - Messages arrive in the order in which they were sent. Constants are sent before the modules
 //!   that read them.
 //! - An executor inherits no descriptors but its socket, and sends none to the daemon. It enters
@@ -62,6 +65,7 @@ mod domain;
 mod imports;
 mod jail;
 mod memory;
+mod pair;
 mod parts;
 mod pool;
 mod port;

@@ -165,7 +165,7 @@ impl Relay {
         let (region, words_at, _) = port.region();
         let relayed = device.start(region, words_at)?;
         let to_import = relayed.importer()?.map(|importer| start_importing(importer, daemon)).transpose()?;
-        answer(daemon, &Answer::Device { facts: relayed.facts() })?;
+        answer(daemon, &Answer::Device { facts: relayed.facts(), memory: relayed.share_memory() })?;
         answer(daemon, &Answer::Ready { version: PROTOCOL_VERSION, missing })?;
         let (to_load, inbox) = channel();
         let (outbox, loaded) = channel();
@@ -296,6 +296,12 @@ impl Relay {
             }
             Order::Raise { word, epoch } => {
                 self.relayed.device_mut().store_epoch(DeviceOffset(word), Epoch(epoch));
+                Ok(())
+            }
+            Order::Interrupt { queue, launch } => {
+                // The launch may still be in its ring. Its epoch was raised before this order was
+                // sent, so its blocks will exit at their start.
+                self.relayed.device_mut().interrupt(QueueId(queue), LaunchId(launch), u64::MAX);
                 Ok(())
             }
             Order::OpenLane { lane, queues, paired_queues, units } => {

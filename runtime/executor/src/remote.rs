@@ -8,7 +8,7 @@ use atoll_device::doorbell::FdBell;
 use atoll_device::word_table::WordTable;
 use atoll_device::{DeviceError, LossCause};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 /// How long to poll for an answer before sleeping: small transfers take a few microseconds.
@@ -49,8 +49,7 @@ impl RemoteMemory {
         self.check(at, bytes.len() as u64)?;
         // Epoch words first: the executor copies them to device memory before the transfer, so a
         // later raise is never overwritten by an older value.
-        let port = &self.port;
-        self.words.written(at, bytes, |index, value| port.epoch(index).store(value, Release));
+        self.note_written(at, bytes);
         for (index, chunk) in bytes.chunks(STAGING_BYTES as usize).enumerate() {
             self.port.stage(chunk)?;
             self.ask(Request::Write { at: at.0 + index as u64 * STAGING_BYTES, bytes: chunk.len() as u64 })?;
@@ -70,14 +69,13 @@ impl RemoteMemory {
     pub(super) fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         self.check(from, bytes)?;
         self.check(to, bytes)?;
-        self.words.forget(to, bytes);
+        self.note_copied(to, bytes);
         self.ask(Request::Copy { from: from.0, to: to.0, bytes })
     }
 
     pub(super) fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
         self.check(at, bytes)?;
-        let port = &self.port;
-        self.words.filled(at, value, bytes, |index, value| port.epoch(index).store(value, Release));
+        self.note_filled(at, value, bytes);
         self.ask(Request::Fill { at: at.0, bytes, value })
     }
 
@@ -100,6 +98,35 @@ impl RemoteMemory {
         }
         let Some(index) = self.words.bind(word) else { return Ok(()) };
         self.ask(Request::Bind { word: word.0, index: index as u64 }).inspect_err(|_| self.words.unbind(word))
+    }
+
+    /// Updates epoch words for bytes that are written now, by this executor or by the other one of
+    /// a pair; likewise below.
+    pub(super) fn note_written(&mut self, at: DeviceOffset, bytes: &[u8]) {
+        let port = &self.port;
+        self.words.written(at, bytes, |index, value| port.epoch(index).store(value, Release));
+    }
+
+    pub(super) fn note_filled(&mut self, at: DeviceOffset, value: u8, bytes: u64) {
+        let port = &self.port;
+        self.words.filled(at, value, bytes, |index, value| port.epoch(index).store(value, Release));
+    }
+
+    pub(super) fn note_copied(&mut self, to: DeviceOffset, bytes: u64) {
+        self.words.forget(to, bytes);
+    }
+
+    /// The value of an epoch word that is bound to a shared word.
+    pub(super) fn epoch(&self, word: DeviceOffset) -> Option<Epoch> {
+        Some(Epoch(self.port.epoch(self.words.find(word)?).load(Acquire)))
+    }
+
+    /// Raises an epoch word if it is bound to a shared word. The other executor of the pair writes
+    /// device memory.
+    pub(super) fn store_bound_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        if let Some(index) = self.words.find(word) {
+            self.port.epoch(index).store(epoch.0, Release);
+        }
     }
 
     fn check(&self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {

@@ -193,6 +193,9 @@ fn handle(
             answer(channel, &Answer::Shown)
         }
         Order::Raise { .. } => Err(ServeError::BadOrder("an epoch of a device with memory of its own".to_owned())),
+        Order::Interrupt { .. } => {
+            Err(ServeError::BadOrder("an interruption on a device with memory of its own".to_owned()))
+        }
         // Such a device gets no orders for lanes: its rings tell which compute units serve which
         // queues.
         Order::OpenLane { .. } | Order::CloseLane { .. } => {

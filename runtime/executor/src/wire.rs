@@ -64,6 +64,8 @@ pub(crate) enum Order {
     Show { constants: Vec<ConstantRange> },
     /// Raises an epoch word that no launch has carried yet, on a device with memory of its own.
     Raise { word: u64, epoch: u32 },
+    /// Stops running blocks of an evicted launch, on a device with memory of its own that can.
+    Interrupt { queue: u32, launch: u64 },
     /// Opens a lane on a device with memory of its own: its queues, whether half of them are paired
     /// queues, and its compute units.
     OpenLane { lane: u32, queues: Range<u32>, paired_queues: bool, units: Range<u32> },
@@ -109,8 +111,9 @@ pub(crate) struct ConstantRange {
 pub(crate) enum Answer {
     /// It runs; `missing` lists what its jail lacks.
     Ready { version: u32, missing: Vec<String> },
-    /// The facts of its device, if only the executor knows them; sent before `Ready`.
-    Device { facts: DeviceFacts },
+    /// The facts of its device, if only the executor knows them, and a handle of its memory for a
+    /// second executor; sent before `Ready`.
+    Device { facts: DeviceFacts, memory: Option<Vec<u8>> },
     /// It cannot run or cannot continue.
     Refused { reason: String },
     /// A module was loaded, or refused with a reason.

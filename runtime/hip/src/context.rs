@@ -86,7 +86,7 @@ impl Context {
 
     fn reset_by_kernel(&self) -> Result<(), KfdError> {
         let open = || match self.gpu.pci_bus_id() {
-            Ok(address) => Kfd::open(&address),
+            Ok(address) => Kfd::open(&address, self.driver().kernel_driver),
             Err(error) => Err(KfdError::NoGpu(error.to_string())),
         };
         self.kfd.get_or_init(open).as_ref().map_err(Clone::clone)?.reset_waves()
@@ -124,6 +124,7 @@ impl Context {
 fn of_kernel(error: KfdError) -> HipError {
     let code = match error {
         KfdError::Absent(_) => status::NOT_SUPPORTED,
+        KfdError::Lost => status::CONTEXT_IS_DESTROYED,
         _ => status::UNKNOWN,
     };
     HipError { call: "ATOLL_KFD_IOC_RESET_WAVES", code, name: error.to_string() }

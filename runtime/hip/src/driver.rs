@@ -3,6 +3,7 @@
 use crate::error::{HipError, status};
 use crate::functions::{Functions, Status};
 use crate::gpu::Gpu;
+use crate::kfd::{STAND_IN, StandIn};
 use libloading::Library;
 use std::error::Error;
 use std::ffi::{CStr, c_int};
@@ -51,6 +52,8 @@ pub enum OpenError {
 /// The loaded library.
 pub struct Driver {
     pub(crate) functions: Functions,
+    /// The library's stand-in for the kernel driver, which only a test's library has.
+    pub(crate) kernel_driver: Option<StandIn>,
     _library: Library,
 }
 
@@ -73,7 +76,11 @@ impl Driver {
     }
 
     fn start(library: Library) -> Result<Arc<Driver>, OpenError> {
-        let driver = Driver { functions: Functions::load(&library)?, _library: library };
+        let functions = Functions::load(&library)?;
+        // SAFETY: a function of this name has this type; the pointer is not kept longer than the
+        // library, which is stored with it.
+        let kernel_driver = unsafe { library.get::<StandIn>(STAND_IN) }.ok().map(|found| *found);
+        let driver = Driver { functions, kernel_driver, _library: library };
         // SAFETY: initializes the library; takes no pointers.
         let initialised = driver.check("hipInit", unsafe { (driver.functions.init)(0) });
         initialised.map_err(|error| match error.code {

@@ -1,7 +1,11 @@
 //! The kernel driver's device `/dev/kfd`, for the ioctl of Atoll's patch (`driver-patch/`).
+//!
+//! A stand-in for the HIP runtime, as tests use it, has no part in a kernel driver. So it may
+//! export the ioctl as a function ([`STAND_IN`]), and `/dev/kfd` is then not opened.
 
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+use std::ffi::{c_int, c_void};
 use std::fs::{File, read_dir, read_to_string};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -16,6 +20,13 @@ const ABI: u32 = 1;
 
 /// `ATOLL_KFD_IOC_RESET_WAVES`.
 const RESET_WAVES: Opcode = opcode::read_write::<ResetWaves>(b'A', 0xe1);
+
+/// The function of a stand-in for the kernel driver. AMD's libraries have none of this name.
+pub(crate) const STAND_IN: &str = "atollStandInKfdIoctl";
+
+/// Its type: command and arguments as for ioctl(2); returns 0 or a negative error number. It knows
+/// the GPUs by the numbers of their PCI buses.
+pub(crate) type StandIn = unsafe extern "C" fn(command: Opcode, arguments: *mut c_void) -> c_int;
 
 /// `struct atoll_kfd_reset_waves_args`.
 #[repr(C)]
@@ -43,6 +54,9 @@ pub enum KfdError {
     /// The driver has the patch with another interface.
     #[error("the kernel driver has the patch of another version")]
     OtherAbi,
+    /// The GPU hangs or is being reset, so this process has lost it.
+    #[error("the GPU hangs or is being reset")]
+    Lost,
     /// The driver refused the call; `driver-patch/abi/atoll_kfd.h` lists the reasons.
     #[error("the kernel driver refused to kill waves ({0})")]
     Refused(Errno),
@@ -51,16 +65,27 @@ pub enum KfdError {
 /// A GPU of the kernel driver, opened by this process.
 #[derive(Debug)]
 pub(crate) struct Kfd {
-    file: File,
+    file: Device,
     gpu_id: u32,
+}
+
+/// The driver's device.
+#[derive(Debug)]
+enum Device {
+    Kernel(File),
+    StandIn(StandIn),
 }
 
 impl Kfd {
     /// Opens the GPU at a PCI address such as `0000:01:00.0`.
-    pub(crate) fn open(address: &str) -> Result<Kfd, KfdError> {
-        let file = open()?;
-        let gpu_id = gpu_at(address).ok_or_else(|| KfdError::NoGpu(address.to_owned()))?;
-        Ok(Kfd { file, gpu_id })
+    pub(crate) fn open(address: &str, stand_in: Option<StandIn>) -> Result<Kfd, KfdError> {
+        let no_gpu = || KfdError::NoGpu(address.to_owned());
+        if let Some(stand_in) = stand_in {
+            let Place { location, .. } = Place::parse(address).ok_or_else(no_gpu)?;
+            return Ok(Kfd { file: Device::StandIn(stand_in), gpu_id: location >> 8 });
+        }
+        let file = Device::Kernel(open()?);
+        Ok(Kfd { file, gpu_id: gpu_at(address).ok_or_else(no_gpu)? })
     }
 
     /// Kills all running waves of this process on the GPU.
@@ -75,7 +100,7 @@ impl Kfd {
 /// Why it has not, or why that cannot be told.
 pub fn kernel_patch() -> Result<(), KfdError> {
     // No GPU has the id 0: with the patch, it is an invalid argument.
-    match reset_waves(&open()?, 0) {
+    match reset_waves(&Device::Kernel(open()?), 0) {
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(error) => Err(refused(error)),
     }
@@ -88,18 +113,29 @@ fn open() -> Result<File, KfdError> {
     })
 }
 
-fn reset_waves(file: &File, gpu_id: u32) -> Result<(), Errno> {
+fn reset_waves(device: &Device, gpu_id: u32) -> Result<(), Errno> {
     let mut args = ResetWaves { abi: ABI, gpu_id, flags: 0, outcome: 0, reserved: [0; 2] };
-    // SAFETY: for this number, a driver with the patch reads and writes a struct of this layout; no
-    // other driver knows the number. Kernels whose waves end write device memory only, and host
-    // words that are accessed by atomics.
-    unsafe { ioctl(file, Updater::<RESET_WAVES, ResetWaves>::new(&mut args)) }
+    match device {
+        // SAFETY: for this number, a driver with the patch reads and writes a struct of this
+        // layout; no other driver knows the number. Kernels whose waves end write device memory
+        // only, and host words that are accessed by atomics.
+        Device::Kernel(file) => unsafe { ioctl(file, Updater::<RESET_WAVES, ResetWaves>::new(&mut args)) },
+        Device::StandIn(call) => {
+            // SAFETY: as above; the library with the function is loaded as long as its context
+            // lives.
+            match unsafe { call(RESET_WAVES, (&raw mut args).cast()) } {
+                0 => Ok(()),
+                error => Err(Errno::from_raw_os_error(-error)),
+            }
+        }
+    }
 }
 
 fn refused(error: Errno) -> KfdError {
     match error {
         Errno::NOTTY => KfdError::Absent("the kernel driver does not know the ioctl"),
         Errno::PROTO => KfdError::OtherAbi,
+        Errno::IO => KfdError::Lost,
         error => KfdError::Refused(error),
     }
 }
@@ -161,10 +197,24 @@ mod tests {
     #[test]
     fn a_driver_without_the_ioctl_lacks_the_patch() {
         let other = File::options().read(true).write(true).open("/dev/null").expect("it always exists");
-        let error = reset_waves(&other, 1).map_err(refused).expect_err("no such ioctl");
+        let error = reset_waves(&Device::Kernel(other), 1).map_err(refused).expect_err("no such ioctl");
         assert!(error.to_string().starts_with("patch absent: "), "{error}");
         assert_eq!(refused(Errno::PROTO), KfdError::OtherAbi);
         assert_eq!(refused(Errno::BUSY), KfdError::Refused(Errno::BUSY));
+    }
+
+    #[test]
+    fn a_stand_in_gets_the_call_instead_of_the_driver() {
+        unsafe extern "C" fn on_bus_7(command: Opcode, arguments: *mut c_void) -> c_int {
+            // SAFETY: the caller passes the arguments of this command.
+            let ResetWaves { abi, gpu_id, .. } = unsafe { arguments.cast::<ResetWaves>().read() };
+            assert_eq!((command, abi), (RESET_WAVES, ABI));
+            if gpu_id == 7 { 0 } else { -Errno::IO.raw_os_error() }
+        }
+        let reset = |address| Kfd::open(address, Some(on_bus_7)).and_then(|kfd| kfd.reset_waves());
+        assert_eq!(reset("0000:07:00.0"), Ok(()));
+        assert_eq!(reset("0000:08:00.0"), Err(KfdError::Lost));
+        assert_eq!(reset("nowhere"), Err(KfdError::NoGpu("nowhere".to_owned())));
     }
 
     #[test]

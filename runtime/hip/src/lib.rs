@@ -5,8 +5,8 @@
 //! - [`Gpu`]: a device by its ordinal, not yet in use. [`Context`]: a device in use by this
 //!   process.
 //! - [`Module`], [`Kernel`], [`Stream`], [`UnitMask`], [`Event`], [`DeviceMemory`],
-//!   [`SharedMemory`], [`HostWords`], [`HostMemory`]: owning handles. Each keeps alive the objects
-//!   that it depends on.
+//!   [`HostWords`], [`HostMemory`]: owning handles. Each keeps alive the objects that it depends
+//!   on.
 //!
 //! What it is not: it has no scheduling, no policy and no retries. Every call returns the library's
 //! error, by number and name.
@@ -34,7 +34,7 @@ pub use driver::{Driver, OpenError};
 pub use error::{HipError, status};
 pub use gpu::Gpu;
 pub use kfd::{KfdError, kernel_patch};
-pub use memory::{DeviceMemory, DevicePtr, HostMemory, HostWords, MemoryHandle, SharedMemory};
+pub use memory::{DeviceMemory, DevicePtr, HostMemory, HostWords, MemoryHandle};
 pub use module::{Kernel, LaunchShape, Module};
 pub use stream::{Event, Stream};
 pub use units::UnitMask;

@@ -1,4 +1,4 @@
-//! Device memory, memory of other processes' devices, and host memory that the device can access.
+//! Device memory, also of other processes, and host memory that the device can access.
 
 use crate::context::Context;
 use crate::error::{HipError, status};
@@ -26,12 +26,13 @@ fn range(call: &'static str, base: DevicePtr, of: u64, at: u64, bytes: u64) -> R
     }
 }
 
-/// Memory on a device.
+/// Memory on a device: of this process, or opened by a handle of another process.
 #[derive(Debug)]
 pub struct DeviceMemory {
     context: Arc<Context>,
     address: DevicePtr,
     bytes: u64,
+    is_own: bool,
 }
 
 impl DeviceMemory {
@@ -40,7 +41,19 @@ impl DeviceMemory {
         let mut address = 0;
         // SAFETY: writes one address to the given address.
         context.call("hipMalloc", |f| unsafe { (f.memory_alloc)(&mut address, bytes.max(1) as usize) })?;
-        Ok(DeviceMemory { context: context.clone(), address, bytes })
+        Ok(DeviceMemory { context: context.clone(), address, bytes, is_own: true })
+    }
+
+    /// Opens memory of `bytes` bytes, which another process allocated on the same device. A process
+    /// cannot open its own memory.
+    pub fn open(context: &Arc<Context>, handle: MemoryHandle, bytes: u64) -> Result<DeviceMemory, HipError> {
+        let mut address = 0;
+        let handle = hipIpcMemHandle_t { reserved: handle.bytes };
+        context.call("hipIpcOpenMemHandle", |f| {
+            // SAFETY: writes one address to the given address; the library checks the handle.
+            unsafe { (f.ipc_open)(&mut address, handle, IPC_MEM_LAZY_ENABLE_PEER_ACCESS) }
+        })?;
+        Ok(DeviceMemory { context: context.clone(), address, bytes, is_own: false })
     }
 
     /// The address for kernels.
@@ -69,8 +82,11 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: the memory is ours and not used again; the call waits for kernels that use it.
-        self.context.release(|f| unsafe { (f.memory_free)(self.address) });
+        self.context.release(|f| {
+            // SAFETY: the memory was allocated or opened here, and is not used again; both calls
+            // wait for kernels that use it.
+            unsafe { if self.is_own { (f.memory_free)(self.address) } else { (f.ipc_close)(self.address) } }
+        });
     }
 }
 
@@ -79,45 +95,6 @@ impl Drop for DeviceMemory {
 pub struct MemoryHandle {
     /// Private to the library; any bytes may be sent.
     pub bytes: [u8; 64],
-}
-
-/// Device memory of another process, such as constants that several processes read.
-#[derive(Debug)]
-pub struct SharedMemory {
-    context: Arc<Context>,
-    address: DevicePtr,
-    bytes: u64,
-}
-
-impl SharedMemory {
-    /// Opens memory of `bytes` bytes, which another process allocated on the same device. A process
-    /// cannot open its own memory.
-    pub fn open(context: &Arc<Context>, handle: MemoryHandle, bytes: u64) -> Result<SharedMemory, HipError> {
-        let mut address = 0;
-        let handle = hipIpcMemHandle_t { reserved: handle.bytes };
-        context.call("hipIpcOpenMemHandle", |f| {
-            // SAFETY: writes one address to the given address; the library checks the handle.
-            unsafe { (f.ipc_open)(&mut address, handle, IPC_MEM_LAZY_ENABLE_PEER_ACCESS) }
-        })?;
-        Ok(SharedMemory { context: context.clone(), address, bytes })
-    }
-
-    /// The address for kernels of this process.
-    pub fn address(&self) -> DevicePtr {
-        self.address
-    }
-
-    /// The address of a range inside.
-    pub(crate) fn range(&self, call: &'static str, at: u64, bytes: u64) -> Result<DevicePtr, HipError> {
-        range(call, self.address, self.bytes, at, bytes)
-    }
-}
-
-impl Drop for SharedMemory {
-    fn drop(&mut self) {
-        // SAFETY: it was opened here and is not used again.
-        self.context.release(|f| unsafe { (f.ipc_close)(self.address) });
-    }
 }
 
 /// Words in pinned host memory that the device can read and write while kernels run.

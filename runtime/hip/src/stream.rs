@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::error::{HipError, status};
 use crate::functions::Functions;
-use crate::memory::{DeviceMemory, HostMemory, SharedMemory};
+use crate::memory::{DeviceMemory, HostMemory};
 use crate::units::UnitMask;
 use atoll_hip_api::constants::STREAM_NON_BLOCKING;
 use atoll_hip_api::types::{HipHandle, c_int, hipEvent_t, hipStream_t};
@@ -88,21 +88,10 @@ impl Stream {
     /// Copies bytes out of device memory, and waits for the copy.
     pub fn read(&self, from: &DeviceMemory, at: u64, bytes: &mut [u8]) -> Result<(), HipError> {
         let address = from.range("hipMemcpyDtoHAsync", at, bytes.len() as u64)?;
-        self.read_at(address, bytes)
-    }
-
-    /// Copies bytes out of another process's memory, and waits for the copy.
-    pub fn read_shared(&self, from: &SharedMemory, at: u64, bytes: &mut [u8]) -> Result<(), HipError> {
-        let address = from.range("hipMemcpyDtoHAsync", at, bytes.len() as u64)?;
-        self.read_at(address, bytes)
-    }
-
-    /// The range at the address must be inside memory that lives.
-    fn read_at(&self, address: u64, bytes: &mut [u8]) -> Result<(), HipError> {
         if bytes.is_empty() {
             return Ok(());
         }
-        // SAFETY: the callers checked the range; the bytes are borrowed until the stream has been
+        // SAFETY: the range is inside the memory; the bytes are borrowed until the stream has been
         // waited for.
         let begun = self.context.call("hipMemcpyDtoHAsync", |f| unsafe {
             (f.copy_to_host)(bytes.as_mut_ptr().cast(), address, bytes.len(), self.handle)

@@ -28,9 +28,19 @@ struct State {
     has_thread: bool,
     /// Code that was unloaded and is still in memory.
     forgotten: Vec<Arc<Program>>,
-    /// Number of resets of running waves that were requested, and that were carried out.
-    resets: u64,
-    resets_done: u64,
+    resets: Resets,
+}
+
+/// Resets of running waves.
+#[derive(Default)]
+struct Resets {
+    /// Number of resets that were requested, and that were carried out.
+    wanted: u64,
+    done: u64,
+    /// Whether the next one loses the device if waves run.
+    loses: bool,
+    /// Whether waves ran at the last one.
+    any: bool,
 }
 
 struct Stream {
@@ -171,16 +181,19 @@ impl Device {
         self.changed.notify_all();
     }
 
-    /// Ends all workgroups that are running.
-    pub(crate) fn reset_waves(&self) -> Result<(), Status> {
+    /// Ends all workgroups that are running. Returns whether there were any; if so, `loses` says
+    /// that the device is lost by it.
+    pub(crate) fn reset_waves(&self, loses: bool) -> Result<bool, Status> {
         let mut state = self.lock();
-        state.resets += 1;
-        let wanted = state.resets;
+        state.resets.wanted += 1;
+        state.resets.loses = loses;
+        let wanted = state.resets.wanted;
         self.changed.notify_all();
-        while state.has_thread && state.resets_done < wanted && state.failure.is_none() {
+        while state.has_thread && state.resets.done < wanted && state.failure.is_none() {
             state = self.wait(state);
         }
-        state.failure.map_or(Ok(()), Err)
+        let any = state.has_thread && state.resets.any;
+        state.failure.map_or(Ok(any), Err)
     }
 
     /// The loop of the device's thread.
@@ -205,9 +218,17 @@ impl Device {
             return false;
         }
         let mut has_moved = false;
-        if state.resets_done < state.resets {
-            machine.reset();
-            state.resets_done = state.resets;
+        if state.resets.done < state.resets.wanted {
+            state.resets.any = machine.reset();
+            state.resets.done = state.resets.wanted;
+            if state.resets.any && state.resets.loses {
+                log("the GPU is lost: its waves were reset");
+                if self.aborts {
+                    std::process::abort();
+                }
+                machine.clear();
+                state.lose(Status::LaunchFailure);
+            }
             has_moved = true;
         }
         if !machine.is_busy() {

@@ -15,6 +15,8 @@
 //! | `machine` | launches on compute units, workgroup by workgroup |
 //! | `work` | the operations of streams, and events |
 //! | `runtime` | state of the process: devices and tables of handles |
+//! | `ipc` | passes device memory to other processes |
+//! | `kfd` | the ioctls of Atoll's patch of the kernel driver, as a function |
 //! | `exports` | the entry points; they check every pointer and handle once |
 //!
 //! Known differences from a GPU:
@@ -35,6 +37,8 @@ compile_error!("the stand-in is for Linux: it is loaded under the name that the 
 
 mod device;
 mod exports;
+mod ipc;
+mod kfd;
 mod machine;
 mod options;
 mod runtime;

@@ -74,8 +74,16 @@ impl Machine {
     }
 
     /// Ends all running workgroups without their results. Waiting workgroups start as usual.
-    pub(crate) fn reset(&mut self) {
+    /// Returns whether any ran.
+    pub(crate) fn reset(&mut self) -> bool {
+        let any = self.active.iter().any(|active| !active.groups.is_empty());
         self.active.iter_mut().for_each(|active| active.groups.clear());
+        any
+    }
+
+    /// Ends all launches.
+    pub(crate) fn clear(&mut self) {
+        self.active.clear();
     }
 
     /// Starts workgroups in free places, and runs each for some turns.

@@ -10,6 +10,10 @@
 //! | `devices=1` | number of devices; 0 is a library without devices | 1 |
 //! | `rocm=5.2` | version of ROCm; before 6.0 the new symbol of device properties is not supported | 6.2 |
 //! | `reef` | `hipResetWavefronts` works, as with REEF's runtime and driver | it does not |
+//! | `kfd` | the kernel driver has Atoll's patch, whose ioctl ends running waves | it has not |
+//! | `kfd=other-abi` | it has the patch with another version of the interface | |
+//! | `kfd=busy` | it refuses every reset, as if the GPU held too many processes | |
+//! | `kfd=loses` | a reset of running waves loses the GPU | |
 //! | `abort` | a fault ends the process, as most releases of ROCm do | it is an error of all later calls |
 
 use std::fmt;
@@ -33,7 +37,23 @@ pub(crate) struct Options {
     /// Major and minor version.
     pub(crate) rocm: (u32, u32),
     pub(crate) resets_waves: bool,
+    pub(crate) patch: Patch,
     pub(crate) aborts: bool,
+}
+
+/// Atoll's patch of the kernel driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patch {
+    /// The driver does not have it.
+    Absent,
+    /// The driver has it.
+    Present,
+    /// The driver has another version of its interface.
+    OtherAbi,
+    /// The driver has it, and refuses every reset.
+    Busy,
+    /// The driver has it, and a reset of running waves loses the GPU.
+    Loses,
 }
 
 /// An invalid word in the variable.
@@ -55,6 +75,7 @@ impl Default for Options {
             devices: 1,
             rocm: (6, 2),
             resets_waves: false,
+            patch: Patch::Absent,
             aborts: false,
         }
     }
@@ -74,6 +95,10 @@ impl Options {
         match word.split_once('=') {
             None if word == "reef" => self.resets_waves = true,
             None if word == "abort" => self.aborts = true,
+            None if word == "kfd" => self.patch = Patch::Present,
+            Some(("kfd", "other-abi")) => self.patch = Patch::OtherAbi,
+            Some(("kfd", "busy")) => self.patch = Patch::Busy,
+            Some(("kfd", "loses")) => self.patch = Patch::Loses,
             Some(("arch", name)) => self.architecture = Some(name).filter(|name| name.starts_with("gfx"))?.to_owned(),
             Some(("memory", text)) => self.memory_bytes = bytes(text)?,
             Some(("units", text)) => {

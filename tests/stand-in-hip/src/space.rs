@@ -3,16 +3,17 @@
 //!
 //! The memory of a device is an anonymous file, so that another process can open it.
 
+use crate::ipc;
 use crate::status::Status;
 use atoll_amd_interp::AddressSpace;
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Allocations begin at multiples of this many bytes.
 const PAGE_BYTES: u64 = 4096;
@@ -56,6 +57,9 @@ struct Store {
 #[derive(Debug)]
 pub(crate) struct Space {
     stores: Vec<Store>,
+    /// Whether other processes can ask for the files of the stores, which begins with the first
+    /// handle.
+    served: OnceLock<Result<(), Status>>,
     taken: RwLock<BTreeMap<u64, Allocation>>,
 }
 
@@ -63,7 +67,7 @@ impl Space {
     /// Memory for `devices` devices of `bytes` bytes each.
     pub(crate) fn new(devices: u32, bytes: u64) -> Result<Space, Status> {
         let stores = (0..devices).map(|_| Store::new(bytes)).collect::<Result<_, Status>>()?;
-        Ok(Space { stores, taken: RwLock::default() })
+        Ok(Space { stores, served: OnceLock::new(), taken: RwLock::default() })
     }
 
     fn read_lock(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Allocation>> {
@@ -161,10 +165,11 @@ impl Space {
         let allocation = self.read_lock().get(&at).copied().ok_or(Status::InvalidValue)?;
         let Kind::Device(device) = allocation.kind else { return Err(Status::InvalidValue) };
         let store = self.stores.get(device as usize).ok_or(Status::InvalidValue)?;
+        self.served.get_or_init(|| self.serve().map_err(|_| Status::OperatingSystem)).as_ref().map_err(|why| *why)?;
         let words = [
             MAGIC,
             u64::from(std::process::id()),
-            store.file.as_raw_fd() as u64,
+            u64::from(device),
             at - store.base,
             pages(allocation.bytes).ok_or(Status::InvalidValue)?,
             allocation.bytes,
@@ -176,19 +181,22 @@ impl Space {
         Ok(handle)
     }
 
+    fn serve(&self) -> std::io::Result<()> {
+        ipc::serve(self.stores.iter().map(|store| store.file.try_clone()).collect::<std::io::Result<_>>()?)
+    }
+
     /// Maps the memory that another process has shared.
     pub(crate) fn open(&self, handle: &[u8; 64]) -> Result<u64, Status> {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| handle[at * 8 + byte]));
-        let [magic, process, file, offset, size, bytes] = std::array::from_fn(word);
+        let [magic, process, device, offset, size, bytes] = std::array::from_fn(word);
         if magic != MAGIC || size == 0 || bytes > size {
             return Err(Status::InvalidValue);
         }
         if process == u64::from(std::process::id()) {
             return Err(Status::InvalidContext);
         }
-        let path = format!("/proc/{process}/fd/{file}");
-        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-        let file = file.map_err(|_| Status::MapFailed)?;
+        let device = u8::try_from(device).map_err(|_| Status::InvalidValue)?;
+        let file = ipc::receive(process, device).map_err(|_| Status::MapFailed)?;
         let at = map(&file, offset, size).map_err(|_| Status::MapFailed)?;
         self.write_lock().insert(at, Allocation { bytes, kind: Kind::Foreign });
         Ok(at)

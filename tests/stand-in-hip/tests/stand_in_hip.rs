@@ -1,7 +1,7 @@
 //! Tests of the stand-in through `runtime/hip`. The tests of the device (`runtime/devices/hip`) run
 //! kernels on it.
 
-use atoll_hip::{DeviceMemory, Driver, Event, HostWords, MemoryHandle, SharedMemory, Stream, UnitMask, status};
+use atoll_hip::{DeviceMemory, Driver, Event, HostWords, MemoryHandle, Stream, UnitMask, status};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -124,7 +124,7 @@ fn device_memory_is_shared_with_another_process() {
         (Stream::new(&context, 0).expect("a stream"), DeviceMemory::new(&context, 4096).expect("room"));
     stream.write(&memory, 0, b"constants of a model").expect("memory");
     let handle = memory.share().expect("a handle");
-    let own = SharedMemory::open(&context, handle, 4096).expect_err("a process cannot open its own memory");
+    let own = DeviceMemory::open(&context, handle, 4096).expect_err("a process cannot open its own memory");
     assert_eq!(own.code, status::INVALID_CONTEXT);
     let text = handle.bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string grows");
@@ -146,12 +146,12 @@ fn opens_shared_memory() {
     let byte = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("digits");
     let handle = MemoryHandle { bytes: std::array::from_fn(byte) };
     let context = context();
-    let shared = SharedMemory::open(&context, handle, 4096).expect("memory of the parent");
+    let shared = DeviceMemory::open(&context, handle, 4096).expect("memory of the parent");
     let stream = Stream::new(&context, 0).expect("a stream");
     let mut bytes = [0; 20];
-    stream.read_shared(&shared, 0, &mut bytes).expect("memory");
+    stream.read(&shared, 0, &mut bytes).expect("memory");
     assert_eq!(&bytes, b"constants of a model");
-    assert_eq!(stream.read_shared(&shared, 4090, &mut bytes).expect_err("outside").code, status::INVALID_VALUE);
+    assert_eq!(stream.read(&shared, 4090, &mut bytes).expect_err("outside").code, status::INVALID_VALUE);
     let damaged = MemoryHandle { bytes: [1; 64] };
-    assert_eq!(SharedMemory::open(&context, damaged, 4096).expect_err("no handle").code, status::INVALID_VALUE);
+    assert_eq!(DeviceMemory::open(&context, damaged, 4096).expect_err("no handle").code, status::INVALID_VALUE);
 }

@@ -72,7 +72,10 @@ impl Isolation {
         let GpuArgs { index, memory_bytes, compute_units, queue_capacity, time_limit, .. } = gpu;
         let default = HipConfig::default();
         let queue_capacity = queue_capacity.unwrap_or(default.queue_capacity);
-        let config = HipConfig { index, memory_bytes, compute_units, queue_capacity, time_limit, ..default };
+        // All waves of the process are killed, so no other device may run in it.
+        let resets_waves = self == Isolation::Process;
+        let config =
+            HipConfig { index, memory_bytes, compute_units, queue_capacity, resets_waves, time_limit, ..default };
         let cannot = || format!("cannot start hip:{index}");
         Ok(match self {
             Isolation::None => Box::new(atoll_device_hip::start(&config).with_context(cannot)?),

@@ -147,14 +147,19 @@ fn own_queues(class: Class, view: &View) -> Range<u32> {
 /// issues at once, not behind the evicted launches.
 const RT_QUEUES: u32 = 2;
 
+/// How many of the device queues of a lane, from the first one on, a preemptive policy uses for
+/// real-time tasks.
+pub fn real_time_queues(queues: u32) -> u32 {
+    if queues < 2 * RT_QUEUES { 1 } else { RT_QUEUES }
+}
+
 /// The first queues for real-time tasks, all others for best-effort tasks.
 fn urgent_queues(class: Class, view: &View) -> Range<u32> {
-    if view.queues < 2 * RT_QUEUES {
-        return own_queues(class, view);
-    }
+    let real_time = real_time_queues(view.queues);
     match class {
-        Class::RealTime => 0..RT_QUEUES,
-        Class::BestEffort => RT_QUEUES..view.queues,
+        Class::RealTime => 0..real_time,
+        Class::BestEffort if real_time < view.queues => real_time..view.queues,
+        Class::BestEffort => own_queues(class, view),
     }
 }
 

@@ -51,6 +51,7 @@ impl Plan for CudaConfig {
             environment: environment(&self),
             service: self.service(),
             imports: Some(self.index),
+            second: None,
         })
     }
 }

@@ -164,5 +164,6 @@ fn describe(context: &Arc<Context>, partition: Option<&Partition>, memory_bytes:
                 .map_err(GpuError::from)?
                 .map_or(LaneUnits::None, |step| LaneUnits::Ranges { step }),
         },
+        can_interrupt: false,
     })
 }

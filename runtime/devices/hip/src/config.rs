@@ -21,7 +21,8 @@ pub struct HipConfig {
     pub index: u32,
     /// Path of the library; `None` for the installed one.
     pub library: Option<PathBuf>,
-    /// Device memory to reserve, in bytes; `None` for all free memory except 512 MiB.
+    /// Device memory to reserve, in bytes; `None` for all free memory except 512 MiB for each
+    /// process.
     pub memory_bytes: Option<u64>,
     /// Number of compute units to use, from the first one on; `None` for all.
     pub compute_units: Option<u32>,
@@ -33,6 +34,9 @@ pub struct HipConfig {
     /// Atoll's patch of the kernel driver. The first kills all waves of the process, so no other
     /// device may run in it.
     pub resets_waves: bool,
+    /// A handle of the memory of another executor, which owns it. This device then runs launches in
+    /// it, and `memory_bytes` is its size.
+    pub memory_of: Option<Vec<u8>>,
     /// How long a launch may run before its executor is replaced. A running kernel can only be
     /// ended by ending its process, so a device in this process has no limit.
     pub time_limit: Duration,
@@ -48,6 +52,7 @@ impl Default for HipConfig {
             queues: 2,
             queue_capacity: 4,
             resets_waves: false,
+            memory_of: None,
             time_limit: TIME_LIMIT_DEFAULT,
         }
     }

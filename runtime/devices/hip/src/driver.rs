@@ -40,6 +40,7 @@ impl DriverError for Failure {
         let what = match *code {
             status::ILLEGAL_ADDRESS => "a kernel accessed memory that is not mapped for it",
             status::ASSERT => "an assertion of a kernel failed",
+            status::CONTEXT_IS_DESTROYED => "the GPU was reset",
             status::LAUNCH_TIME_OUT => "a kernel ran longer than the runtime's limit",
             _ => "a kernel faulted",
         };
@@ -182,6 +183,10 @@ impl Driver for Hip {
 
     fn bytes(memory: &DeviceMemory) -> u64 {
         memory.bytes()
+    }
+
+    fn share(memory: &DeviceMemory) -> Option<Vec<u8>> {
+        memory.share().ok().map(|handle| handle.bytes.to_vec())
     }
 
     fn words(context: &Arc<Context>, count: usize) -> Result<HostWords, Failure> {

@@ -19,7 +19,8 @@
 //! **Interruption.** REEF's runtime and kernel driver, or Atoll's patch of the kernel driver
 //! (`driver-patch`), kill the waves of the process ([`HipConfig::resets_waves`]). The device tries
 //! the call when it starts: if it works, the preemption level is `Interrupt`, otherwise
-//! `Deactivate`.
+//! `Deactivate`. In executors, best-effort work then has a second process, whose device uses the
+//! memory of the first one ([`HipConfig::memory_of`]).
 //!
 //! Start reading at [`HipDevice`] and [`start`].
 

@@ -18,9 +18,22 @@ const VARIABLES: [&str; 7] = ["HIP_", "ROCR_", "ROCM_", "HSA_", "AMD_", "GPU_", 
 /// AMD GPUs, for the device table of a program that runs executors.
 pub const KIND: DeviceKind = DeviceKind { name: "hip", open };
 
+fn read(config: &str) -> Result<HipConfig, DeviceError> {
+    let invalid = |error| DeviceError::Unavailable(format!("invalid configuration of a GPU: {error}"));
+    serde_json::from_str(config).map_err(invalid)
+}
+
+fn write(config: &HipConfig) -> Result<String, DeviceError> {
+    serde_json::to_string(config).map_err(|error| DeviceError::Unavailable(error.to_string()))
+}
+
+/// The configuration of a second executor, on the memory of the first one.
+fn second(config: &str, memory: &[u8]) -> Result<String, DeviceError> {
+    write(&HipConfig { memory_of: Some(memory.to_vec()), ..read(config)? })
+}
+
 fn open(config: &str, memory_bytes: Option<u64>) -> Result<OpenDevice, DeviceError> {
-    let config: HipConfig = serde_json::from_str(config)
-        .map_err(|error| DeviceError::Unavailable(format!("invalid configuration of a GPU: {error}")))?;
+    let config = read(config)?;
     let link = config.link_shape()?;
     Ok(OpenDevice::Relayed(Box::new(Opened {
         link,
@@ -32,7 +45,7 @@ impl Plan for HipConfig {
     fn plan(self) -> Result<DevicePlan, DeviceError> {
         Ok(DevicePlan {
             kind: KIND.name,
-            config: serde_json::to_string(&self).map_err(|error| DeviceError::Unavailable(error.to_string()))?,
+            config: write(&self)?,
             info: DeviceInfo { time_limit: Some(self.time_limit), ..self.info() },
             link: self.link_shape()?,
             memory: MemoryHome::Process,
@@ -42,6 +55,7 @@ impl Plan for HipConfig {
             environment: environment(),
             service: None,
             imports: None,
+            second: self.resets_waves.then_some(second),
         })
     }
 }

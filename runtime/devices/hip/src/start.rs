@@ -3,14 +3,14 @@
 use crate::HipDevice;
 use crate::config::HipConfig;
 use crate::driver::Failure;
-use atoll_core::PreemptLevel;
 use atoll_device::{DeviceError, DeviceFacts, LaneUnits};
 use atoll_device_streams::{EpochPlace, StartStreams, StreamDevice, device_error};
-use atoll_hip::{Context, DeviceMemory, Driver, Gpu, HipError, OpenError, UnitMask};
+use atoll_hip::{Context, DeviceMemory, Driver, Gpu, HipError, MemoryHandle, OpenError, UnitMask};
 use atoll_kgraph::{AMD_TARGETS, amd_target};
 use std::sync::Arc;
 
-/// Bytes of device memory that are left to the library, for code, scratch and its own data.
+/// Bytes of device memory that are left to the library in each process, for code, scratch and its
+/// own data.
 const SPARE_BYTES: u64 = 512 << 20;
 
 /// Prefix of the targets whose compute units are masked one by one. The others mask them in pairs.
@@ -26,20 +26,20 @@ pub fn start(config: &HipConfig) -> Result<HipDevice, DeviceError> {
     let gpu = driver.gpu(config.index).map_err(unavailable)?;
     let context = gpu.enter().map_err(refused)?;
     let facts = describe(&gpu, config)?;
-    let memory = reserve(&context, config.memory_bytes)?;
-    let facts = DeviceFacts { memory_bytes: memory.bytes(), ..facts };
     let can_reset = config.resets_waves && can_reset_waves(&context);
-    let mut info = config.info();
-    if can_reset {
-        info.preempt_level = PreemptLevel::Interrupt;
-    }
+    let memory = match &config.memory_of {
+        Some(handle) => open(&context, handle, config.memory_bytes)?,
+        None => reserve(&context, config.memory_bytes, can_reset)?,
+    };
+    let facts = DeviceFacts { memory_bytes: memory.bytes(), can_interrupt: can_reset, ..facts };
     StreamDevice::start(StartStreams {
         units: config.compute_units.and_then(|count| UnitMask::new(0..count)),
         // Streams with a mask all have the usual priority.
         highest_priority: context.highest_priority().map_err(refused)?.min(0),
         context,
         memory,
-        info,
+        is_owner: config.memory_of.is_none(),
+        info: config.info(),
         facts,
         shape,
         epoch_place: EpochPlace::Mapped,
@@ -99,12 +99,23 @@ fn describe(gpu: &Gpu, config: &HipConfig) -> Result<DeviceFacts, DeviceError> {
         memory_bytes: 0,
         shared_bytes_max: gpu.lds_bytes().map_err(refused)?,
         lane_units,
+        can_interrupt: false,
     })
 }
 
-fn reserve(context: &Arc<Context>, wanted: Option<u64>) -> Result<DeviceMemory, DeviceError> {
+/// Opens the memory of another executor.
+fn open(context: &Arc<Context>, handle: &[u8], bytes: Option<u64>) -> Result<DeviceMemory, DeviceError> {
+    let invalid = || DeviceError::Unavailable("the memory of another executor has no valid handle or size".to_owned());
+    let handle = MemoryHandle { bytes: handle.try_into().map_err(|_| invalid())? };
+    let cannot = |error| DeviceError::Unavailable(format!("memory of another process cannot be opened: {error}"));
+    DeviceMemory::open(context, handle, bytes.ok_or_else(invalid)?).map_err(cannot)
+}
+
+/// Reserves memory of the device, which a second process may open.
+fn reserve(context: &Arc<Context>, wanted: Option<u64>, has_second: bool) -> Result<DeviceMemory, DeviceError> {
     let (free, total) = context.memory_bytes().map_err(refused)?;
-    let bytes = wanted.unwrap_or_else(|| free.saturating_sub(SPARE_BYTES.min(free / 8)));
+    let spare = if has_second { 2 * SPARE_BYTES } else { SPARE_BYTES };
+    let bytes = wanted.unwrap_or_else(|| free.saturating_sub(spare.min(free / 8)));
     let bytes = bytes - bytes % 256;
     DeviceMemory::new(context, bytes).map_err(|error| match error.is_out_of_memory() {
         true => DeviceError::Unavailable(format!(

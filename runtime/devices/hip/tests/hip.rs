@@ -14,6 +14,8 @@ mod executor;
 mod faults;
 #[path = "hip/lanes.rs"]
 mod lanes;
+#[path = "hip/resets.rs"]
+mod resets;
 
 use atoll_core::{DeviceOffset, Epoch, PreemptLevel};
 use atoll_device::{Device, DeviceError, FaultKind, LaneUnits, LaunchStatus, ModuleImage, Modules};

@@ -33,6 +33,7 @@ impl Plan for HostConfig {
             environment: Vec::new(),
             service: None,
             imports: None,
+            second: None,
             info: config.info(),
         })
     }

@@ -49,6 +49,8 @@ pub struct StreamDevice<D: Driver> {
     pub(crate) common: Common,
     /// Whether running blocks can be killed.
     pub(crate) can_reset: bool,
+    /// Whether this process owns the memory.
+    pub(crate) is_owner: bool,
 }
 
 impl<D: Driver> StreamDevice<D> {
@@ -116,11 +118,19 @@ impl<D: Driver> StreamDevice<D> {
 
     /// The oldest completion that was not returned yet.
     fn take(&mut self) -> Option<Completion> {
-        let Ended { queue, completion, evicted_word, slot } = self.ended.try_recv().ok()?;
-        self.queue(queue).ended(slot);
+        let Ended { queue, mut completion, evicted_word, slot } = self.ended.try_recv().ok()?;
+        let is_killed = self.queue(queue).ended(slot);
+        if is_killed && completion.status == LaunchStatus::Evicted {
+            // How many blocks ran is not known.
+            completion.reexecuted_blocks = 1;
+        }
         // Sets the evicted word at the offset where the engine reads it.
         if let Some(word) = evicted_word.filter(|_| completion.status == LaunchStatus::Evicted) {
-            let written = D::fill_word(&self.service, &self.memory, word.0, 1);
+            let mut written = D::fill_word(&self.service, &self.memory, word.0, 1);
+            if !self.is_owner {
+                // The owner's next transfers must come after it.
+                written = written.and_then(|()| D::synchronize(&self.service));
+            }
             // An error is noted; nothing else can be done here.
             let _ = self.transferred(written);
         }

@@ -166,6 +166,11 @@ pub trait Driver: Debug + Sized + Send + Sync + 'static {
     /// Size of device memory in bytes.
     fn bytes(memory: &Self::Memory) -> u64;
 
+    /// A handle by which another process opens device memory, if the driver can.
+    fn share(_memory: &Self::Memory) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Allocates zeroed words.
     fn words(context: &Arc<Self::Context>, count: usize) -> Result<Self::Words, Self::Error>;
 

@@ -8,7 +8,7 @@
 //! without need.
 
 use crate::device::StreamDevice;
-use crate::driver::Driver;
+use crate::driver::{Driver, DriverError};
 use crate::launch::Bound;
 use crate::queue::{InFlight, Interruptible};
 use crate::slot::Slot;
@@ -23,27 +23,34 @@ impl<D: Driver> StreamDevice<D> {
         }
         let found = self.queue(queue).in_flight.iter_mut().find(|in_flight| in_flight.launch == bound.launch);
         if let Some(in_flight) = found {
-            let (epoch_word, epoch) = (bound.task, bound.epoch);
-            in_flight.interruptible = Some(Interruptible { words: slot.words.clone(), epoch_word, epoch });
+            let (words, epoch_word, epoch) = (slot.words.clone(), bound.task, bound.epoch);
+            in_flight.interruptible = Some(Interruptible { words, epoch_word, epoch, is_killed: false });
         }
     }
 
-    /// Kills running blocks if `launch` is in flight, and if every launch in flight was told to
-    /// exit and may run its blocks again.
-    pub(crate) fn interrupt_all(&self, queue: QueueId, launch: LaunchId) {
+    /// Kills running blocks if `launch` is in flight and may still have some, and if every launch
+    /// in flight was told to exit and may run its blocks again.
+    pub(crate) fn interrupt_all(&mut self, queue: QueueId, launch: LaunchId) {
         let of_queue = self.queues.get(queue.0 as usize).and_then(Option::as_ref);
-        let is_there = of_queue.is_some_and(|queue| queue.in_flight.iter().any(|one| one.launch == launch));
-        let all = || self.queues.iter().flatten().flat_map(|queue| &queue.in_flight);
-        if !self.can_reset || !is_there || !all().all(|one| self.may_be_killed(one)) {
+        let found = of_queue.and_then(|queue| queue.in_flight.iter().find(|one| one.launch == launch));
+        let is_due = found.and_then(|one| one.interruptible.as_ref()).is_some_and(|one| !one.is_killed);
+        let mut all = self.queues.iter().flatten().flat_map(|queue| &queue.in_flight);
+        if !self.can_reset || !is_due || !all.all(|one| self.may_be_killed(one)) {
             return;
         }
         // A driver may write words by a kernel, which would be killed as well.
         if self.transferred(D::synchronize(&self.service)).is_err() {
             return;
         }
+        let all = || self.queues.iter().flatten().flat_map(|queue| &queue.in_flight);
         all().filter_map(|one| one.interruptible.as_ref()).for_each(|one| one.words.evict());
-        if let Err(error) = D::reset_blocks(&self.context) {
-            tracing::error!(%error, "cannot kill running blocks; they run to their end");
+        match D::reset_blocks(&self.context) {
+            Ok(()) => {
+                let all = self.queues.iter_mut().flatten().flat_map(|queue| &mut queue.in_flight);
+                all.filter_map(|one| one.interruptible.as_mut()).for_each(|one| one.is_killed = true);
+            }
+            Err(error) if error.is_device_lost() => self.mark_lost(&error.fault()),
+            Err(error) => tracing::error!(%error, "cannot kill running blocks; they run to their end"),
         }
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Interruptible<D: Driver> {
     pub(crate) epoch_word: DeviceOffset,
     /// The epoch under which it was issued.
     pub(crate) epoch: Epoch,
+    /// Whether its running blocks were killed. Blocks that started later have exited at once.
+    pub(crate) is_killed: bool,
 }
 
 /// The engine's side of a device queue.
@@ -77,9 +79,10 @@ impl<D: Driver> Queue<D> {
         self.in_flight.push_back(InFlight { launch, interruptible: None });
     }
 
-    /// Records that a completion was taken, and frees its slot.
-    pub(crate) fn ended(&mut self, slot: Option<Slot<D>>) {
-        self.in_flight.pop_front();
+    /// Records that a completion was taken, and frees its slot. Returns whether the launch's
+    /// running blocks were killed.
+    pub(crate) fn ended(&mut self, slot: Option<Slot<D>>) -> bool {
         self.slots.extend(slot);
+        self.in_flight.pop_front().and_then(|one| one.interruptible).is_some_and(|one| one.is_killed)
     }
 }

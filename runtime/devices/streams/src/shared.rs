@@ -53,6 +53,12 @@ impl<D: Driver> RelayedDevice for SharedDevice<D> {
         self.device.facts.clone()
     }
 
+    /// Another process is needed only for kills that hit nothing else.
+    fn share_memory(&self) -> Option<Vec<u8>> {
+        let StreamDevice { memory, can_reset, is_owner, .. } = &self.device;
+        if *can_reset && *is_owner { D::share(memory) } else { None }
+    }
+
     fn loader(&self) -> LoadModule {
         let (context, info) = (self.device.context.clone(), self.device.info.clone());
         Box::new(move |image: ModuleImage<'_>| Ok(LoadedModule(Box::new(Module::<D>::load(&context, &info, image)?))))
@@ -84,6 +90,9 @@ impl<D: Driver> RelayedDevice for SharedDevice<D> {
     }
 
     fn follow_epochs(&mut self) -> Result<(), DeviceError> {
+        if !self.device.is_owner {
+            return Ok(());
+        }
         let StreamDevice { epochs, service, memory, .. } = &mut self.device;
         let answer = epochs.follow(service, memory);
         self.device.transferred(answer)

@@ -20,8 +20,11 @@ use std::sync::mpsc::channel;
 pub struct StartStreams<D: Driver> {
     /// The device in use.
     pub context: Arc<D::Context>,
-    /// Its memory, which is zeroed now.
+    /// Its memory, which is zeroed now if this process owns it.
     pub memory: D::Memory,
+    /// Whether this process owns the memory. If not, another process makes all transfers, and
+    /// writes epochs to it.
+    pub is_owner: bool,
     /// Its description, without its facts.
     pub info: DeviceInfo,
     /// Its facts, queried from the driver.
@@ -68,9 +71,11 @@ impl<D: Driver> StreamDevice<D> {
             .spawn(move || poller.run())
             .map_err(|source| DeviceError::Os { what: "start the completion thread", source })?;
         let service = D::stream(&context, None, highest).map_err(driver)?;
-        // Clear data of the memory's previous owner: another process, or the executor that this one
-        // replaces.
-        D::fill(&service, &memory, 0, 0, D::bytes(&memory)).map_err(driver)?;
+        if with.is_owner {
+            // Clear data of the memory's previous owner: another process, or the executor that this
+            // one replaces.
+            D::fill(&service, &memory, 0, 0, D::bytes(&memory)).map_err(driver)?;
+        }
         Ok(StreamDevice {
             epochs: EpochWords::<D>::new(&context, with.epoch_place).map_err(driver)?,
             service,
@@ -89,6 +94,7 @@ impl<D: Driver> StreamDevice<D> {
             bell,
             common,
             can_reset: with.can_reset,
+            is_owner: with.is_owner,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 mod completions;
 mod lanes;
+mod paired;
 mod telemetry;
 
 use crate::cgroup::GroupSpec;
@@ -13,7 +14,7 @@ use crate::remote::RemoteMemory;
 use crate::sealed::SealedModule;
 use crate::supervisor::{self, Loss, Start, Supervised};
 use crate::wire::{ConstantRange, DESCRIPTORS_MAX, Order, PROTOCOL_VERSION, RANGES_MAX};
-use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
+use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 use atoll_device::doorbell::FdBell;
 use atoll_device::extent::{Extent, discard};
 use atoll_device::link::EngineSide;
@@ -340,7 +341,13 @@ impl Launching for ExecutorDevice {
     /// # Panics
     /// If the device has no such queue.
     fn interrupt(&mut self, queue: QueueId, launch: LaunchId, blocks: u64) {
-        self.engine_side.interrupt(queue, launch, blocks);
+        match &self.memory {
+            ExecutorMemory::Shared(_) => self.engine_side.interrupt(queue, launch, blocks),
+            ExecutorMemory::Remote(_) if self.info.preempt_level == PreemptLevel::Interrupt => {
+                self.executor.send(Order::Interrupt { queue: queue.0, launch: launch.0 }, Vec::new());
+            }
+            ExecutorMemory::Remote(_) => {}
+        }
     }
 
     /// # Panics

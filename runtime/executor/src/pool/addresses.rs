@@ -2,12 +2,12 @@
 //! memory; constants have no number.
 
 use super::ExecutorPool;
-use crate::device::ExecutorDevice;
 use crate::domain::{Domain, Memory, State};
+use crate::pair::Pair;
 use crate::parts::Parts;
 use atoll_core::DeviceOffset;
 use atoll_device::space::{MEMORY_BYTES_MAX, Place, memory_region};
-use atoll_device::{Device, DeviceError, LaunchRecord, translate_offsets};
+use atoll_device::{DeviceError, LaunchRecord, translate_offsets};
 
 /// The lowest bit of a domain's number in an offset; above memory and constants.
 pub(super) const DOMAIN_SHIFT: u32 = 47;
@@ -50,12 +50,9 @@ impl ExecutorPool {
         }
     }
 
-    /// The executor that can access an offset, and the offset as the executor knows it, if the
-    /// memory is not mapped here.
-    pub(super) fn remote(
-        &mut self,
-        at: DeviceOffset,
-    ) -> Result<Option<(&mut ExecutorDevice, DeviceOffset)>, DeviceError> {
+    /// The executors that can access an offset, and the offset as they know it, if the memory is
+    /// not mapped here.
+    pub(super) fn remote(&mut self, at: DeviceOffset) -> Result<Option<(&mut Pair, DeviceOffset)>, DeviceError> {
         if !self.is_remote() {
             return Ok(None);
         }

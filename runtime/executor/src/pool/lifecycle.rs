@@ -6,8 +6,9 @@ use super::{ExecutorPool, SHARED_DOMAIN, os};
 use crate::config::ExecutorConfig;
 use crate::device::ExecutorDevice;
 use crate::domain::State;
+use crate::pair::Pair;
 use crate::supervisor::Loss;
-use atoll_device::{Device, DeviceError, Launching, Telemetry};
+use atoll_device::{Device, DeviceError};
 use rustix::event::epoll;
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -40,7 +41,7 @@ impl ExecutorPool {
         if self.constants_lost {
             return Ok(());
         }
-        match self.start(index).and_then(|device| self.install(index, device)) {
+        match self.start(index).and_then(|device| self.install(index, self.pair(device))) {
             Ok(()) => Ok(()),
             Err(error) => {
                 self.pause(index, error.to_string());
@@ -64,15 +65,16 @@ impl ExecutorPool {
         }
     }
 
-    /// Makes an executor the domain's current one.
-    pub(super) fn install(&mut self, index: usize, mut device: ExecutorDevice) -> Result<(), DeviceError> {
-        watch(&self.ready, device.completion_fd())?;
-        self.lanes.iter().for_each(|(lane, units)| device.attach_lane(lane, units));
+    /// Makes executors the domain's current ones. The second one, if there is one, is started
+    /// later.
+    pub(super) fn install(&mut self, index: usize, mut pair: Pair) -> Result<(), DeviceError> {
+        watch(&self.ready, pair.first().completion_fd())?;
+        self.lanes.iter().for_each(|(lane, units)| pair.attach_lane(lane, units));
         let domain = &mut self.domains[index];
-        device.allow_memory(domain.allowed_bytes);
-        self.imports.iter().for_each(|imports| imports.set_executor(device.supervised()));
-        tracing::info!(device = %self.info.name, domain = %domain.name, pid = device.pid(), "executor started");
-        domain.state = State::Running(Box::new(device));
+        pair.allow_memory(domain.allowed_bytes);
+        self.imports.iter().for_each(|imports| imports.set_executor(pair.first().supervised()));
+        tracing::info!(device = %self.info.name, domain = %domain.name, pid = pair.pid(), "executor started");
+        domain.state = State::Running(Box::new(pair));
         self.statistics.started += 1;
         // Constants are sent before the modules, so that they are mapped once the modules are
         // loaded.
@@ -118,7 +120,7 @@ impl ExecutorPool {
             self.abandoned.push_back(completion);
             self.ring();
         }
-        let _ = epoll::delete(&self.ready, device.completion_fd());
+        self.unwatch(&device);
         self.keep_counts(index, &device);
         // A kernel that ended its context is no failure of the GPU.
         let counts_against_domain = !(self.is_remote() && device.gave_up());
@@ -139,11 +141,12 @@ impl ExecutorPool {
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         for index in 0..self.domains.len() {
+            self.complete(index);
             let domain = &mut self.domains[index];
             domain.take_loaded();
-            match &domain.state {
-                State::Running(device) => {
-                    if let Some(loss) = device.loss().cloned() {
+            match &mut domain.state {
+                State::Running(pair) => {
+                    if let Some(loss) = pair.take_loss() {
                         self.reap(index, &loss);
                         any_dead = true;
                     }
@@ -185,7 +188,7 @@ impl ExecutorPool {
         // The domain may have got new memory since it lost its last executor.
         self.domains[index].memory = None;
         if let State::Running(device) = std::mem::replace(&mut self.domains[index].state, State::Absent) {
-            let _ = epoll::delete(&self.ready, device.completion_fd());
+            self.unwatch(&device);
             self.keep_counts(index, &device);
             tracing::info!(
                 device = %self.info.name, domain = %self.domains[index].name, pid = device.pid(),
@@ -195,8 +198,15 @@ impl ExecutorPool {
         }
     }
 
-    /// Adds up the counts of an executor that is about to be dropped.
-    fn keep_counts(&mut self, index: usize, device: &ExecutorDevice) {
+    /// Waits no longer for executors.
+    fn unwatch(&self, pair: &Pair) {
+        for device in pair.started() {
+            let _ = epoll::delete(&self.ready, device.completion_fd());
+        }
+    }
+
+    /// Adds up the counts of executors that are about to be dropped.
+    fn keep_counts(&mut self, index: usize, device: &Pair) {
         let domain = &mut self.domains[index];
         domain.cpu_before_ns = domain.cpu_before_ns.saturating_add(device.cpu_ns());
         domain.group_before = domain.group_use_with(device.group_use());
@@ -208,7 +218,7 @@ impl ExecutorPool {
 
 /// Drops an executor on another thread, since waiting for its process and unmapping its memory
 /// takes milliseconds to seconds. If no thread can be started, it is dropped on this one.
-fn drop_elsewhere(device: Box<ExecutorDevice>) {
+fn drop_elsewhere(device: Box<Pair>) {
     let _ = std::thread::Builder::new().name("atoll-reap".to_owned()).spawn(move || drop(device));
 }
 

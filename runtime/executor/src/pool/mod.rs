@@ -11,7 +11,8 @@
 //! processes share its compute units badly. That executor belongs to the domain [`SHARED_DOMAIN`].
 //! Constants are in its memory, and are lost with it. The engine learns of the loss from
 //! [`Constants::take_constants_lost`] and writes them again; no new executor gets memory before
-//! that call.
+//! that call. If the device can stop running blocks, best-effort work has a second executor
+//! (`pair`).
 //!
 //! *Memory of a domain* is at [`atoll_device::Domains::domain`]: the upper bits of an offset hold
 //! the domain's number. When an executor is lost, so is its memory: the domain gets a new number
@@ -20,6 +21,7 @@
 mod addresses;
 mod lifecycle;
 mod modules;
+mod second;
 
 pub(super) use addresses::NUMBERS_MAX;
 
@@ -27,6 +29,7 @@ use super::config::ExecutorConfig;
 use super::device::ExecutorDevice;
 use super::domain::{Domain, Module, State};
 use super::imports::ExecutorImports;
+use super::pair::Pair;
 use addresses::{split, translate};
 use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_device::extent::discard;
@@ -83,6 +86,9 @@ pub struct ExecutorPool {
     ready: OwnedFd,
     timer: OwnedFd,
     bell: OwnedFd,
+    /// Whether best-effort work has an executor of its own, so that a kill of running blocks hits
+    /// nothing else.
+    is_split: bool,
     /// The service whose clients the executors are, if this pool keeps it running; it outlives
     /// them.
     service: Option<Box<dyn KeptService>>,
@@ -119,7 +125,13 @@ impl ExecutorPool {
                 pool.service = service;
                 let index = pool.domain_index(SHARED_DOMAIN);
                 pool.memory(index)?;
-                pool.install(index, executor)?;
+                let second = pool.try_second(&executor);
+                pool.is_split = second.is_some();
+                let pair = pool.pair(executor);
+                pool.install(index, pair)?;
+                if let Some(second) = second {
+                    pool.join(index, second)?;
+                }
                 Ok(pool)
             }
         }
@@ -157,6 +169,7 @@ impl ExecutorPool {
             ready,
             timer,
             bell,
+            is_split: false,
             service: None,
         })
     }
@@ -217,7 +230,7 @@ impl ExecutorPool {
     }
 
     /// The executors that run.
-    fn executors(&mut self) -> impl Iterator<Item = &mut ExecutorDevice> {
+    fn executors(&mut self) -> impl Iterator<Item = &mut Pair> {
         self.domains.iter_mut().filter_map(|domain| match &mut domain.state {
             State::Running(device) => Some(&mut **device),
             _ => None,

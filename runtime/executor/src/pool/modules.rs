@@ -4,11 +4,12 @@ use super::ExecutorPool;
 use super::addresses::{DOMAIN_SHIFT, split};
 use super::lifecycle::is_kept;
 use crate::domain::{Domain, Module, State};
+use crate::pair::Pair;
 use crate::parts::{FROM_START, Parts};
 use crate::sealed::SealedModule;
 use atoll_core::DeviceOffset;
 use atoll_device::space::MEMORY_ADDRESS;
-use atoll_device::{Device, DeviceError, DomainState, Domains, ExecutorStatistics, ModuleId, ModuleImage, Modules};
+use atoll_device::{DeviceError, DomainState, Domains, ExecutorStatistics, ModuleId, ModuleImage, Modules};
 use std::time::Duration;
 
 impl Modules for ExecutorPool {
@@ -59,7 +60,7 @@ impl Modules for ExecutorPool {
             self.unload_module(id);
             return Some(Err(DeviceError::DomainLost(cause)));
         }
-        let lost = domain.executor().and_then(Device::lost);
+        let lost = domain.executor().and_then(Pair::lost);
         let is_loaded = module.was_loaded && module.ready().is_some();
         if lost.is_some() {
             self.advance();
@@ -154,10 +155,11 @@ impl Domains for ExecutorPool {
     }
 
     fn executors(&self) -> ExecutorStatistics {
-        let alive = self.domains.iter().filter(|domain| domain.executor().is_some()).count() as u64;
+        let alive: u64 =
+            self.domains.iter().filter_map(Domain::executor).map(|pair| pair.started().count() as u64).sum();
         ExecutorStatistics {
             alive,
-            processes: self.domains.iter().filter_map(Domain::process).collect(),
+            processes: self.domains.iter().flat_map(Domain::processes).collect(),
             domains: self.domains.iter().map(Domain::usage).collect(),
             ..self.statistics.clone()
         }

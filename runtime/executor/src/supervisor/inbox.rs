@@ -23,6 +23,8 @@ pub(super) struct Inbox {
     pub(super) refusal: Option<String>,
     /// The facts of its device, if only the executor knows them.
     pub(super) facts: Option<DeviceFacts>,
+    /// A handle of its memory, for a second executor.
+    pub(super) memory: Option<Vec<u8>>,
     /// When each unanswered order to map constants was sent, oldest first.
     pub(super) showing: VecDeque<Instant>,
     /// Modules being loaded, with the time of the order.
@@ -67,7 +69,9 @@ impl Inbox {
             Answer::Ready { version, .. } => {
                 return Err(format!("it uses version {version} of the protocol, not {PROTOCOL_VERSION}"));
             }
-            Answer::Device { facts } if self.facts.is_none() && self.ready.is_none() => self.facts = Some(facts),
+            Answer::Device { facts, memory } if self.facts.is_none() && self.ready.is_none() => {
+                (self.facts, self.memory) = (Some(facts), memory);
+            }
             Answer::Device { .. } => return Err("it described its device again".to_owned()),
             Answer::Refused { reason } => self.refusal = Some(reason),
             Answer::Loaded { module, refusal } => {
@@ -127,7 +131,7 @@ mod tests {
     #[test]
     fn a_message_that_nothing_asked_for_is_a_violation() {
         let ready = || Answer::Ready { version: PROTOCOL_VERSION, missing: Vec::new() };
-        let facts = || Answer::Device { facts: DeviceFacts::default() };
+        let facts = || Answer::Device { facts: DeviceFacts::default(), memory: None };
         let mut inbox = Inbox::default();
         assert_eq!(inbox.take(facts(), false, 0), Ok(false));
         assert!(inbox.take(facts(), false, 0).is_err());

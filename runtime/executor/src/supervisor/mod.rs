@@ -219,6 +219,11 @@ impl Supervised {
         self.inbox().facts.clone()
     }
 
+    /// A handle of its memory for a second executor, if it reported one.
+    pub(crate) fn memory(&self) -> Option<Vec<u8>> {
+        self.inbox().memory.clone()
+    }
+
     /// Why the executor cannot run or cannot continue, in its own words.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.inbox().refusal.clone()

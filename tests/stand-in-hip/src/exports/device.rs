@@ -143,7 +143,7 @@ entry_points! { DEVICE:
         if !runtime.options.resets_waves {
             return Err(Status::NotSupported);
         }
-        runtime.current()?.reset_waves()
+        runtime.current()?.reset_waves(false).map(drop)
     }
 }
 

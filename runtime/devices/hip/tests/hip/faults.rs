@@ -1,17 +1,17 @@
-//! Faults and interruption. These tests end the work of their process, or need another library, so
-//! each runs in a separate process.
+//! Faults. These tests end the work of their process, or need another library, so each runs in a
+//! separate process.
 
 use super::executor::executor;
-use super::suite::rig::{Launch, Preempt, Rig, Wanted, wait_for};
+use super::suite::rig::{Launch, Rig, Wanted, wait_for};
 use super::{code, config};
-use atoll_core::{Epoch, LaunchId, PreemptLevel, QueueId};
+use atoll_core::{Epoch, LaunchId, QueueId};
 use atoll_device::{Device, DeviceError, FaultKind, LaunchStatus, Launching, SubmitError};
-use atoll_device_hip::{HipConfig, start};
+use atoll_device_hip::start;
 use atoll_executor::ExecutorPool;
 use std::process::Command;
 
 /// Runs an ignored test of this program in a process with options of the stand-in.
-fn in_process(test: &str, options: &str) {
+pub(super) fn in_process(test: &str, options: &str) {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
         .args(["--exact", test, "--ignored", "--nocapture"])
@@ -115,65 +115,6 @@ fn fault_in_an_executor() {
 #[test]
 fn an_executor_whose_process_a_fault_ends_is_replaced() {
     in_process("faults::fault_in_an_executor", "abort");
-}
-
-#[test]
-#[ignore = "`running_waves_are_killed_where_the_runtime_can` runs it"]
-fn interrupt_here() {
-    let device = start(&HipConfig { resets_waves: true, ..config(Wanted::default()) }).expect("a GPU");
-    assert_eq!(device.info().preempt_level, PreemptLevel::Interrupt);
-    let mut rig = Rig::new(Box::new(device), code());
-    let (log, gate, mut preempt) = (rig.alloc(4096), rig.alloc(4), rig.preempt(1));
-    let note =
-        |preempt, may_run_again| Launch { may_run_again, ..Launch::note_preemptible(1, log, 1, gate, 1, preempt) };
-    for round in 0..5 {
-        let launch = rig.submit(1, &note(preempt, true)).expect("room");
-        rig.wait_for(log, round + 1);
-        rig.device.store_epoch(preempt.epoch_word, Epoch(round + 1));
-        rig.device.interrupt(QueueId(1), launch, 1);
-        let end = rig.wait();
-        assert_eq!((end.launch, end.status), (launch, LaunchStatus::Evicted), "although the gate is closed");
-        assert_eq!(rig.u32s(preempt.progress, 1)[0] & 0xff, 0, "its block did not run to its end");
-        preempt = Preempt { epoch: Epoch(round + 1), ..preempt };
-        rig.device.fill(preempt.evicted_word, 0, 4).expect("memory");
-    }
-    // If one block must not run again, no block is killed.
-    let first = rig.submit(1, &note(preempt, false)).expect("room");
-    rig.wait_for(log, 6);
-    rig.device.interrupt(QueueId(1), first, 1);
-    rig.device.store_epoch(gate, Epoch(1));
-    assert_eq!((rig.wait().status, rig.u32(log)), (LaunchStatus::Complete, 6));
-    // Nor is a block killed if one of the tasks was not told to exit.
-    let gate = rig.alloc(4);
-    let tasks: Vec<_> = (0..2).map(|_| (rig.alloc(4096), rig.preempt(1))).collect();
-    let note = |(log, preempt): (_, Preempt)| Launch::note_preemptible(1, log, 1, gate, 1, preempt);
-    let launches = [0, 1].map(|at: u32| {
-        let launch = Launch { may_run_again: true, ..note(tasks[at as usize]) };
-        let launch = rig.submit(at, &launch).expect("room");
-        rig.wait_for(tasks[at as usize].0, 1);
-        launch
-    });
-    rig.device.store_epoch(tasks[1].1.epoch_word, Epoch(1));
-    rig.device.interrupt(QueueId(1), launches[1], 1);
-    rig.device.store_epoch(gate, Epoch(1));
-    assert_eq!([rig.wait().status, rig.wait().status], [LaunchStatus::Complete; 2]);
-}
-
-#[test]
-fn running_waves_are_killed_where_the_runtime_can() {
-    in_process("faults::interrupt_here", "reef");
-}
-
-#[test]
-#[ignore = "`a_runtime_that_cannot_kill_waves_is_noticed` runs it"]
-fn deactivate_here() {
-    let device = start(&HipConfig { resets_waves: true, ..config(Wanted::default()) }).expect("a GPU");
-    assert_eq!(device.info().preempt_level, PreemptLevel::Deactivate);
-}
-
-#[test]
-fn a_runtime_that_cannot_kill_waves_is_noticed() {
-    in_process("faults::deactivate_here", "");
 }
 
 #[test]

@@ -23,6 +23,10 @@ rm -f "$INSTA_SNAPSHOT_REFERENCES_FILE"
 # With the targets of `cargo test`: dependencies of tests add features, and without them all would be compiled twice.
 # Fuzz targets take the same inputs in each run; with `make test-full` and `tools/fuzz.sh` the inputs differ.
 [ "${ATOLL_TEST_FULL:-0}" = 1 ] || export BOLERO_RANDOM_SEED=1
+# The tests of one run share the native code of kernels (`tests/src/kernels.rs`). The folder is new for each run: no run depends on another one.
+export ATOLL_TEST_KERNELS="$ATOLL_CACHE/test-kernels"
+rm -rf "$ATOLL_TEST_KERNELS"
+[ "${ATOLL_TEST_FULL:-0}" != 1 ] || unset ATOLL_TEST_KERNELS
 cargo build --quiet --workspace --lib --bins --tests --examples $ATOLL_FEATURES
 cargo test --workspace --no-fail-fast --quiet $ATOLL_FEATURES -- --nocapture --test-threads=2 2>&1 | tee "$ATOLL_CACHE/test.log"
 
@@ -41,7 +45,8 @@ fi
 step "what was skipped, and why"
 grep -a "^SKIPPED" "$ATOLL_CACHE/test.log" | sort | uniq -c || echo "nothing"
 if [ "${ATOLL_TEST_FULL:-0}" != 1 ]; then
-    echo "small variants of the built models and one seed; \`make test-full\` runs the published sizes and three seeds"
+    grep -a "^SAMPLE" "$ATOLL_CACHE/test.log" || true
+    echo "small variants of the built models, one seed and samples; \`make test-full\` runs the published sizes, three seeds and all cases"
 fi
 if [ "$before" != "$(git status --porcelain; git diff | cksum)" ]; then
     echo "the tests changed files of the repository:" >&2

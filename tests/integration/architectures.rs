@@ -3,23 +3,33 @@
 //!
 //! `tests/python/export_architectures.py` writes the files in `tests/fixtures/architectures` and
 //! their table. Each architecture runs with two bindings of its dynamic axes. A full run takes all
-//! of them, other runs one in four, selected by `ATOLL_SEED`. `ATOLL_ARCHITECTURES` is a regular
+//! of them, other runs one of each kind, selected by `ATOLL_SEED`. `ATOLL_ARCHITECTURES` is a regular
 //! expression that selects architectures by name.
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_engine::EngineConfig;
-use atoll_tests::{Loaded, Model, compile, full, oracle, root};
+use atoll_tests::{Loaded, Model, compile, oracle, root, sample};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// One of this many architectures runs unless the run is full.
-const SAMPLED: usize = 6;
 /// Largest difference of an element, relative to the largest element of its output.
 const TOLERANCE: f64 = 1e-3;
 
 /// Refused architectures, with a part of the reason.
 const REFUSED: [(&str, &str); 2] = [("swin_any_size", "known only at run time"), ("ssd", "which may be too few")];
+
+/// The kind of an architecture.
+fn kind(name: &str) -> &'static str {
+    match name {
+        "convnext" | "efficientnet" | "mobilenet_v3" | "regnet" | "resnet" | "resnet_dynamo" => "convolutional",
+        "deeplab_v3" | "unet_bilinear" | "unet_transposed" | "unet_3d" | "resnet_3d" => "segments and volumes",
+        "faster_rcnn_heads" | "ssd" | "ssd_heads" => "detection",
+        "swin" | "swin_any_size" | "vit" | "vit_torchvision" => "transformer of images",
+        "gru" | "lstm" | "rnn" | "wav2vec2" | "whisper" => "recurrent or of sounds",
+        _ => "transformer of texts",
+    }
+}
 
 #[derive(Deserialize)]
 struct Architecture {
@@ -33,14 +43,12 @@ fn exported_architectures_answer_as_onnx_runtime_does() -> Result<()> {
     let folder = root().join("tests/fixtures/architectures");
     let mut all: Vec<Architecture> = serde_json::from_slice(&std::fs::read(folder.join("architectures.json"))?)?;
     ensure!(all.len() >= 25, "only {} architectures are there", all.len());
-    let seed = atoll_tests::seed() as usize;
     match std::env::var("ATOLL_ARCHITECTURES").ok() {
         Some(pattern) => {
             let pattern = regex::Regex::new(&pattern).context("ATOLL_ARCHITECTURES is no regular expression")?;
             all.retain(|architecture| pattern.is_match(&architecture.name));
         }
-        None if !full() => all = all.into_iter().skip(seed % SAMPLED).step_by(SAMPLED).collect(),
-        None => {}
+        None => all = sample("architectures", all, 1, |architecture| kind(&architecture.name)),
     }
     let failures: Vec<String> =
         all.iter().filter_map(|one| Some(format!("{}: {:#}", one.name, check(one, &folder).err()?))).collect();

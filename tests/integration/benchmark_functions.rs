@@ -5,7 +5,7 @@ use atoll_engine::EngineConfig;
 use atoll_kgraph::{BufferKind, Bundle, DType};
 use atoll_models::functions::{FUNCTIONS, Function};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
-use atoll_tests::{Case, Loaded, Tensor, full, python, relative_error, root};
+use atoll_tests::{Case, Loaded, Tensor, full, kernel_cache, python, relative_error, root};
 use std::path::Path;
 use std::process::Command;
 
@@ -24,7 +24,11 @@ fn functions_compute_what_numpy_does() -> Result<()> {
 fn check(function: &Function, size: u32, folder: &Path) -> Result<()> {
     let manifest = function.write(folder, size, 7)?;
     let bundle = folder.join("function.kg");
-    let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
+    let options = CompileOptions {
+        targets: vec![Target::this_host()],
+        kernel_cache: kernel_cache(),
+        ..CompileOptions::default()
+    };
     pack(&manifest, &bundle, &options, &Silent)?;
     let mut reference = Command::new(python());
     reference.arg(root().join("tests/python/functions.py")).arg(function.name).arg(folder).arg(size.to_string());

@@ -15,7 +15,7 @@
 use crate::serve::atoll;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_tests::source::{TextFile, text_files};
-use atoll_tests::{full, program, python, root, skip, trained_models};
+use atoll_tests::{full, program, python, root, share_kernels, skip, trained_models};
 use regex::Regex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fmt::Write;
@@ -151,6 +151,8 @@ fn run(page: &TextFile, steps: &[Step], programs: Option<&Path>) -> Result<()> {
     std::os::unix::fs::symlink(atoll(), inside("bin/atoll"))?;
     std::os::unix::fs::symlink(program("atoll-models"), inside("bin/atoll-models"))?;
     std::os::unix::fs::symlink(trained_models(), inside("home/.cache/atoll/models"))?;
+    // Most pages compile the same model.
+    share_kernels(&inside("home/.cache"))?;
     // `VENV/bin/python`.
     let environment = python();
     let environment = environment.ancestors().nth(2).context("Python is in the folder of its environment")?;

@@ -1,11 +1,13 @@
 //! Kernels of other compilers: parsed, printed, run, and compared with NumPy.
+//!
+//! In a run that is not full, each kernel is run once, in a file and a shape that `ATOLL_SEED` draws.
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_kgraph::DType;
 use atoll_ptx::Module;
 use atoll_target_nvidia::{AssembleError, find_ptxas};
-use atoll_tests::corpus::{Argument, Case, Tolerance, cases, folder, ptx_files};
-use atoll_tests::{python, skip};
+use atoll_tests::corpus::{Argument, Case, Tolerance, cases, folder, launches, ptx_files};
+use atoll_tests::{kernel_cache, python, sample, skip};
 use atoll_workbench::{Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Outcome};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
@@ -16,7 +18,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Modules by path, so that each is parsed once.
-fn modules() -> Result<BTreeMap<PathBuf, Module>> {
+pub(crate) fn modules() -> Result<BTreeMap<PathBuf, Module>> {
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path)?;
         let module = atoll_ptx::parse(&text).map_err(|e| anyhow::anyhow!("{}:{e}", path.display()))?;
@@ -162,24 +164,21 @@ fn the_host_device_agrees_with_numpy() -> Result<()> {
         compute_units: 2,
         time_limit: Duration::from_secs(2),
         ..HostOptions::default()
-    })?;
+    })?
+    .with_cache(kernel_cache());
     let mut recording = Recording::default();
     let mut failures = Vec::new();
-    for case in cases()? {
-        for ptx in &case.ptx {
-            let module = &modules[ptx];
-            for launch in 0..case.launches.len() {
-                let inputs = case.inputs(launch)?;
-                let name = ptx.file_name().unwrap_or_default().to_string_lossy();
-                let outcome = run(&mut host, module, &case, &inputs);
-                match outcome {
-                    Ok((outcome, _)) if outcome.printed != case.printed => {
-                        failures.push(format!("{} ({name}) printed {:?}", case.name, outcome.printed))
-                    }
-                    Ok((_, after)) => recording.note(&case, ptx, &inputs, &after)?,
-                    Err(error) => failures.push(format!("{} ({name}, block {:?}): {error}", case.name, inputs.block)),
-                }
+    let cases = cases()?;
+    for (case, ptx, launch) in sample("corpus", launches(&cases), 1, |&(case, ..)| &case.name) {
+        let inputs = case.inputs(launch)?;
+        let name = ptx.file_name().unwrap_or_default().to_string_lossy();
+        let outcome = run(&mut host, &modules[ptx], case, &inputs);
+        match outcome {
+            Ok((outcome, _)) if outcome.printed != case.printed => {
+                failures.push(format!("{} ({name}) printed {:?}", case.name, outcome.printed))
             }
+            Ok((_, after)) => recording.note(case, ptx, &inputs, &after)?,
+            Err(error) => failures.push(format!("{} ({name}, block {:?}): {error}", case.name, inputs.block)),
         }
     }
     if !python().exists() {

@@ -1,10 +1,11 @@
 //! Kernels that share a dkp launch give exactly the results that each gives alone.
 //!
-//! `ATOLL_SEED` selects the pairs of kernels of other compilers.
+//! `ATOLL_SEED` selects the kernels of other compilers and the pairs.
 
 #[path = "../dkp/cases.rs"]
 mod cases;
 
+use crate::corpus::modules;
 use anyhow::{Context, Result};
 use atoll_core::rng::Rng;
 use atoll_kgraph::dkp::{CandidateFacts, Range, lay_out};
@@ -14,7 +15,7 @@ use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, NotPadded, candidat
 use atoll_ptx::Module;
 use atoll_tests::corpus;
 use atoll_tests::walk::Walk;
-use atoll_tests::{built_small, full, seed};
+use atoll_tests::{built_small, full, kernel_cache, sample, seed};
 use atoll_workbench::{
     Arg, Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count,
     without_others,
@@ -222,18 +223,14 @@ impl Foreign {
 type Addresses = Vec<(usize, usize, u64)>;
 
 /// Every kernel of the corpus that can be a candidate, in each of its shapes, with the shape
-/// compiled in. Cases whose results depend on the order of blocks are left out.
+/// compiled in; in a run that is not full, one file and shape of each kernel. Cases whose results
+/// depend on the order of blocks are left out.
 fn foreign() -> Result<Vec<Foreign>> {
-    let mut found = Vec::new();
-    for case in corpus::cases()?.into_iter().filter(|case| case.compare.is_none()) {
-        for path in &case.ptx {
-            let name = format!("{} ({})", case.name, path.file_name().unwrap_or_default().to_string_lossy());
-            let source =
-                atoll_ptx::parse(&std::fs::read_to_string(path)?).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
-            for launch in 0..case.launches.len() {
-                found.push(Foreign::new(name.clone(), &source, &case.name, case.inputs(launch)?)?);
-            }
-        }
+    let cases: Vec<_> = corpus::cases()?.into_iter().filter(|case| case.compare.is_none()).collect();
+    let (modules, mut found) = (modules()?, Vec::new());
+    for (case, path, launch) in sample("dkp", corpus::launches(&cases), 1, |&(case, ..)| &case.name) {
+        let name = format!("{} ({})", case.name, path.file_name().unwrap_or_default().to_string_lossy());
+        found.push(Foreign::new(name, &modules[path], &case.name, case.inputs(launch)?)?);
     }
     Ok(found)
 }
@@ -263,7 +260,7 @@ fn kernels_of_other_compilers_share_launches() -> Result<()> {
 fn kernels_of_models_share_launches() -> Result<()> {
     let names: &[&str] =
         if full() { &["squeezenet", "distilbert", "mobilenet_v2", "densenet121"] } else { &["squeezenet"] };
-    share_launches(&of_models(names, &mut Rng::new(seed()))?, if full() { 100 } else { 10 })
+    share_launches(&of_models(names, &mut Rng::new(seed()))?, if full() { 100 } else { 6 })
 }
 
 /// Launches pairs of kernels together and compares with each kernel alone.
@@ -272,7 +269,8 @@ fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
     let seed = seed();
     let mut random = Rng::new(seed);
     let device = DeviceModel::find("host").expect("a device of the table");
-    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 30, ..HostOptions::default() })?;
+    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 30, ..HostOptions::default() })?
+        .with_cache(kernel_cache());
     let mut reasons = Vec::new();
     let usable: Vec<&Foreign> = candidates
         .iter()

@@ -9,7 +9,7 @@ use atoll_client::{Answer, Call, Client, ClientError, DataType, Deploy, Refusal,
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::chaos::grind;
 use atoll_tests::http::answer;
-use atoll_tests::{full, root};
+use atoll_tests::{full, kernel_cache, root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,7 +18,11 @@ use std::time::{Duration, Instant};
 fn start(folder: &Path) -> Result<Daemon> {
     let repository = folder.join("repository");
     std::fs::create_dir(&repository)?;
-    let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
+    let options = CompileOptions {
+        targets: vec![Target::this_host()],
+        kernel_cache: kernel_cache(),
+        ..CompileOptions::default()
+    };
     pack(&root().join("tests/functions/faulty.toml"), &repository.join("faulty.kg"), &options, &Silent)?;
     Daemon::start_with(&repository, folder, &[])
 }

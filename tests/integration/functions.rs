@@ -6,14 +6,18 @@ use atoll_engine::EngineConfig;
 use atoll_kgraph::Bundle;
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::chaos::grind;
-use atoll_tests::{Case, Loaded, Tensor, relative_error, root, trained};
+use atoll_tests::{Case, Loaded, Tensor, kernel_cache, relative_error, root, trained};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Packs a function of `tests/functions` for this machine.
 pub(crate) fn packed(manifest: &Path, output: &Path) -> Result<()> {
-    let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
+    let options = CompileOptions {
+        targets: vec![Target::this_host()],
+        kernel_cache: kernel_cache(),
+        ..CompileOptions::default()
+    };
     Ok(pack(manifest, output, &options, &Silent).map(drop)?)
 }
 

@@ -3,26 +3,41 @@
 use anyhow::{Result, ensure};
 use atoll_engine::{Class, EngineConfig, FunctionKey, FunctionOptions};
 use atoll_kgraph::{BufferKind, Bundle, invocation_bytes};
-use atoll_tests::{Loaded, Model, built, compile, full, oracle, symbolic_small, trained};
+use atoll_tests::{LARGE, Loaded, Model, built, compile, full, oracle, symbolic_small, trained};
+use std::path::Path;
+use std::sync::Arc;
 
 /// Seeds of the inputs and the evictions.
 fn seeds() -> &'static [u64] {
     if full() { &[0, 1, 2] } else { &[0] }
 }
 
-fn check(model: &Model, folder: &std::path::Path) -> Result<()> {
+fn check(model: &Model, folder: &Path) -> Result<()> {
+    check_compiled(model, &compile(model, folder)?, folder)
+}
+
+/// Checks a model with several bindings of its symbols. It is compiled once.
+fn check_bindings(model: &Model, bindings: &[&[(&str, i64)]], folder: &Path) -> Result<()> {
     let bundle = compile(model, folder)?;
+    for binding in bindings {
+        let symbols = binding.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        check_compiled(&Model { symbols, ..model.clone() }, &bundle, folder)?;
+    }
+    Ok(())
+}
+
+fn check_compiled(model: &Model, bundle: &Arc<Bundle>, folder: &Path) -> Result<()> {
     let cases = oracle(model, seeds(), folder)?;
-    let plain = Loaded::start(&bundle, EngineConfig::default())?;
+    let plain = Loaded::start(bundle, EngineConfig::default())?;
     for case in &cases {
         plain.check(model, case)?;
     }
-    check_memory(model, &plain, &bundle)?;
-    check_sharing(model, &plain, &bundle)?;
+    check_memory(model, &plain, bundle)?;
+    check_sharing(model, &plain, bundle)?;
     plain.stop();
     for case in &cases {
         let evicted =
-            Loaded::start(&bundle, EngineConfig { evict_at_random: Some(case.seed), ..EngineConfig::default() })?;
+            Loaded::start(bundle, EngineConfig { evict_at_random: Some(case.seed), ..EngineConfig::default() })?;
         let result = evicted.check(model, case)?;
         ensure!(result.preemptions > 0, "{}: nothing was evicted under seed {}", model.name, case.seed);
         evicted.stop();
@@ -74,9 +89,6 @@ fn check_sharing(model: &Model, loaded: &Loaded, bundle: &Bundle) -> Result<()> 
     Ok(())
 }
 
-/// Models that have a smaller sibling of the same form, and take ten times as long to compile.
-const LARGE: [&str; 2] = ["densenet201", "resnet152"];
-
 macro_rules! built_models {
     ($($name:ident),* $(,)?) => {$(
         #[test]
@@ -110,11 +122,10 @@ built_models!(vit_b_16, gpt2, lstm, convnext_tiny, resnext50, rnnt, gnmt, unet3d
 #[test]
 fn symbolic() -> Result<()> {
     for (name, sizes) in [("distilbert", [(1, 1), (2, 9)]), ("gpt2", [(1, 1), (3, 5)]), ("lstm", [(1, 3), (2, 5)])] {
-        for (batch, sequence) in sizes {
-            let folder = tempfile::tempdir()?;
-            let symbols = [("batch", batch), ("sequence", sequence)];
-            check(&symbolic_small(name, &symbols, folder.path())?, folder.path())?;
-        }
+        let folder = tempfile::tempdir()?;
+        let bindings = sizes.map(|(batch, sequence)| [("batch", batch), ("sequence", sequence)]);
+        let model = symbolic_small(name, &[], folder.path())?;
+        check_bindings(&model, &bindings.each_ref().map(|binding| &binding[..]), folder.path())?;
     }
     Ok(())
 }
@@ -122,10 +133,8 @@ fn symbolic() -> Result<()> {
 #[test]
 fn magika() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    for batch in [1, 5] {
-        check(&trained("magika", &[("unk__214", batch)])?, folder.path())?;
-    }
-    Ok(())
+    let bindings: [&[_]; 2] = [&[("unk__214", 1)], &[("unk__214", 5)]];
+    check_bindings(&trained("magika", &[])?, &bindings, folder.path())
 }
 
 #[test]
@@ -137,10 +146,8 @@ fn common_det() -> Result<()> {
 #[test]
 fn silero_vad() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    for length in [1, 31] {
-        check(&trained("silero_vad", &[("sequence_length", length)])?, folder.path())?;
-    }
-    Ok(())
+    let bindings: [&[_]; 2] = [&[("sequence_length", 1)], &[("sequence_length", 31)]];
+    check_bindings(&trained("silero_vad", &[])?, &bindings, folder.path())
 }
 
 /// On ResNet-50 the memory plan saves at least half of the activations.

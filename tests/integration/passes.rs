@@ -2,8 +2,10 @@
 //! random moments and resumed.
 //!
 //! Each case runs on one compute unit, so that atomics have the same order and results can be
-//! compared bit by bit. `ATOLL_SEED` selects the moments; `ATOLL_PASS` tests a single pass.
+//! compared bit by bit. `ATOLL_SEED` selects the moments and, in a run that is not full, the file and
+//! the shape of each kernel; `ATOLL_PASS` tests a single pass.
 
+use crate::corpus::modules;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_core::rng::Rng;
 use atoll_passes::{
@@ -12,14 +14,13 @@ use atoll_passes::{
 };
 use atoll_pipeline::Target;
 use atoll_ptx::Module;
-use atoll_tests::corpus::{cases, ptx_files};
+use atoll_tests::corpus::{cases, launches};
 use atoll_tests::walk::Walk;
-use atoll_tests::{built_small, full};
+use atoll_tests::{built_small, full, kernel_cache, sample};
 use atoll_workbench::{
     Buffer, Evictions, HostBench, HostOptions, Inputs, Kernel, KernelDevice, LoadedKernel, without_others,
 };
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The pass that refuses whole kernels; these must not be launched.
@@ -34,11 +35,6 @@ const EVICTIONS: usize = 4;
 
 /// Longest time before an eviction; most of these kernels take less than a tenth of a millisecond.
 const MICROSECONDS_MAX: u64 = 40;
-
-fn read(path: &Path) -> Result<Module> {
-    let text = std::fs::read_to_string(path)?;
-    atoll_ptx::parse(&text).map_err(|e| anyhow::anyhow!("{}:{e}", path.display()))
-}
 
 /// Each pass alone (or the one that `ATOLL_PASS` names), and finally all passes together.
 fn selections() -> Vec<Vec<&'static str>> {
@@ -82,7 +78,8 @@ impl Bench {
     fn start() -> Result<Bench> {
         let seed = atoll_tests::seed();
         let host =
-            HostBench::start(HostOptions { compute_units: 1, memory_bytes: MEMORY_BYTES, ..HostOptions::default() })?;
+            HostBench::start(HostOptions { compute_units: 1, memory_bytes: MEMORY_BYTES, ..HostOptions::default() })?
+                .with_cache(kernel_cache());
         Ok(Bench { host, random: Rng::new(seed), seed, evictions: 0, launches: 0, treated: BTreeMap::new() })
     }
 
@@ -208,46 +205,35 @@ fn compare(expected: &Done, found: &Done, with_prints: bool) -> Result<()> {
 #[expect(clippy::print_stdout, reason = "what was treated is part of the test's output")]
 fn transformed_kernels_give_the_same_results() -> Result<()> {
     let mut bench = Bench::start()?;
-    let modules: BTreeMap<PathBuf, Module> =
-        ptx_files()?.into_iter().map(|path| Ok((path.clone(), read(&path)?))).collect::<Result<_>>()?;
+    let (cases, modules) = (cases()?, modules()?);
     let selections = selections();
+    let all = selections.len() - 1;
     let mut failures = Vec::new();
-    for (index, case) in cases()?.iter().enumerate() {
-        for (which, path) in case.ptx.iter().enumerate() {
-            let module = &modules[path];
-            // A sample: one shape, with all passes together or single passes in turn.
-            let turn = index + which;
-            let shapes = if full() { (0..case.launches.len()).collect() } else { vec![turn % case.launches.len()] };
-            for shape in shapes {
-                let inputs = case.inputs(shape)?;
-                let expected = match bench.plain(module, &case.name, &inputs) {
-                    Ok(done) => done,
-                    // Another test reports kernels that the host cannot run untransformed.
-                    Err(_) => continue,
-                };
-                for (number, passes) in selections.iter().enumerate() {
-                    let all = selections.len() - 1;
-                    let sampled = if turn % 2 == 0 { number == all } else { number == turn / 2 % all };
-                    // In a full run: all passes together for every shape, and each single pass for
-                    // one shape of the file, in turn.
-                    let its_turn =
-                        if full() { number == all || (turn + number) % case.launches.len() == shape } else { sampled };
-                    if its_turn {
-                        let name = format!(
-                            "{} of {}, block {:?}, after {}",
-                            case.name,
-                            path.display(),
-                            inputs.block,
-                            passes.join(",")
-                        );
-                        failures.extend(
-                            bench
-                                .check(module, &case.name, &inputs, passes, &expected)
-                                .err()
-                                .map(|error| format!("{name}: {error:#}")),
-                        );
-                    }
-                }
+    let launches = sample("passes", launches(&cases), 1, |&(case, ..)| &case.name);
+    for (turn, (case, path, shape)) in launches.into_iter().enumerate() {
+        let (module, inputs) = (&modules[path], case.inputs(shape)?);
+        let expected = match bench.plain(module, &case.name, &inputs) {
+            Ok(done) => done,
+            // Another test reports kernels that the host cannot run untransformed.
+            Err(_) => continue,
+        };
+        for (number, passes) in selections.iter().enumerate() {
+            // In a full run: all passes together for every shape, and each single pass for one shape
+            // of the file, in turn. Otherwise: all passes for one kernel, a single pass for the next.
+            let its_turn = if full() {
+                // The same for all shapes of a file.
+                let first = turn - shape;
+                number == all || (first + number) % case.launches.len() == shape
+            } else if turn % 2 == 0 {
+                number == all
+            } else {
+                number == turn / 2 % all
+            };
+            if its_turn {
+                let (file, block) = (path.display(), inputs.block);
+                let name = format!("{} of {file}, block {block:?}, after {}", case.name, passes.join(","));
+                let differs = bench.check(module, &case.name, &inputs, passes, &expected).err();
+                failures.extend(differs.map(|error| format!("{name}: {error:#}")));
             }
         }
     }
@@ -258,8 +244,16 @@ fn transformed_kernels_give_the_same_results() -> Result<()> {
     Ok(())
 }
 
-/// Models whose kernels are tested, in small variants; the first ones in every run. Kernels are
-/// scheduled differently for the host and for GPUs.
+/// What a kernel of a model does, by its name: `conv` of `conv` and of `conv_2`.
+fn kind(name: &str) -> &str {
+    match name.rsplit_once('_') {
+        Some((kind, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => kind,
+        _ => name,
+    }
+}
+
+/// Models whose kernels are tested, in small variants; the first ones in every run, with two kernels
+/// of each kind. Kernels are scheduled differently for the host and for GPUs.
 const MODELS: [&str; 7] =
     ["squeezenet", "distilbert", "mobilenet_v2", "resnet18", "densenet121", "inception_v3", "vgg19"];
 
@@ -277,7 +271,13 @@ fn transformed_kernels_of_models_give_the_same_results() -> Result<()> {
         {
             let mut walk =
                 Walk::new(&built_small(name, folder.path())?, target, folder.path(), &mut Rng::new(bench.seed))?;
+            let names = walk.module.kernels().map(|kernel| kernel.name.to_string()).collect();
+            let test = format!("passes on {name}");
+            let drawn: BTreeSet<String> = sample(&test, names, 2, |name| kind(name).to_owned()).into_iter().collect();
             walk.each_kernel(&mut |trial| {
+                if !drawn.contains(trial.entry) {
+                    return Ok(());
+                }
                 let inputs = Inputs::bytes(trial.launch.clone(), trial.block, trial.buffers.clone());
                 let expected = bench.plain(trial.module, trial.entry, &inputs)?;
                 kernels += 1;

@@ -10,7 +10,7 @@ use atoll_engine::{
 };
 use atoll_kgraph::{Bundle, DType, ModelOptions};
 use atoll_pipeline::{CompileOptions, Silent, Target};
-use atoll_tests::{python, root, trained};
+use atoll_tests::{kernel_cache, python, root, trained};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, mpsc};
@@ -56,7 +56,13 @@ fn decoder(folder: &Path) -> Result<Arc<Bundle>> {
     run_python("decoders.py", &[folder])?;
     let ModelOptions { symbols, states } =
         ModelOptions { symbols: atoll_kgraph::size_ranges(CAPACITY)?, states: "auto".parse()? };
-    let options = CompileOptions { targets: vec![Target::this_host()], symbols, states, ..CompileOptions::default() };
+    let options = CompileOptions {
+        targets: vec![Target::this_host()],
+        symbols,
+        states,
+        kernel_cache: kernel_cache(),
+        ..CompileOptions::default()
+    };
     let bundle = folder.join("gpt2.kg");
     atoll_pipeline::compile(&folder.join("gpt2.onnx"), &bundle, &options, &Silent)?;
     Ok(Bundle::open(&bundle)?)

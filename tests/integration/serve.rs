@@ -1,7 +1,7 @@
 //! The daemon with real processes, clients and signals.
 
 use anyhow::{Context, Result, ensure};
-use atoll_tests::{python, root, trained, trained_models};
+use atoll_tests::{python, root, share_kernels, trained, trained_models};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -65,6 +65,7 @@ impl Daemon {
         let ready = cache.join("ready");
         let _ = std::fs::remove_file(&ready);
         let log = std::fs::File::options().create(true).append(true).open(cache.join(LOG))?;
+        share_kernels(cache)?;
         let mut process = command
             .args(["serve", "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--model-repository"])
             .arg(repository)

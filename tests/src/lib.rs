@@ -1,15 +1,20 @@
 //! Shared by the integration tests: the numeric oracle, models on an engine, and paths.
 //!
 //! Full runs (`ATOLL_TEST_FULL=1`, `make test-full`) use the published size of every model and
-//! three seeds; other runs use small variants and one seed.
+//! three seeds; other runs use small variants, one seed, and samples of many cases ([`sample()`]).
 
 pub mod chaos;
 pub mod corpus;
 pub mod http;
+mod kernels;
+mod sample;
 pub mod source;
 pub mod stand_in;
 pub mod stopping;
 pub mod walk;
+
+pub use kernels::{kernel_cache, share_kernels};
+pub use sample::sample;
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_device_host::{HostConfig, HostDevice};
@@ -124,6 +129,21 @@ fn small_image(name: &str) -> u32 {
     }
 }
 
+/// Models that have a smaller sibling of the same form, and take ten times as long to compile.
+pub const LARGE: [&str; 2] = ["densenet201", "resnet152"];
+
+/// The family of a model, for samples: models of a family have the same kinds of kernels.
+pub fn family(name: &str) -> &str {
+    match name {
+        "resnet18" | "resnet50" | "resnet152" | "resnext50" | "densenet121" | "densenet201" => "residual",
+        "vgg19" | "inception_v3" | "squeezenet" => "convolutional",
+        "mobilenet_v2" | "convnext_tiny" => "depthwise",
+        "distilbert" | "gpt2" | "vit_b_16" => "transformer",
+        "lstm" | "rnnt" | "gnmt" => "recurrent",
+        other => other,
+    }
+}
+
 /// A downloaded trained model.
 pub fn trained(name: &str, symbols: &[(&str, i64)]) -> Result<Model> {
     let path = trained_models().join(format!("{name}.onnx"));
@@ -229,7 +249,8 @@ pub fn compile(model: &Model, folder: &Path) -> Result<Arc<Bundle>> {
 /// Compiles for a target.
 pub fn compile_for(model: &Model, folder: &Path, target: atoll_pipeline::Target) -> Result<Arc<Bundle>> {
     let path = folder.join(format!("{}.kg", model.name));
-    let options = atoll_pipeline::CompileOptions { targets: vec![target], ..Default::default() };
+    let options =
+        atoll_pipeline::CompileOptions { targets: vec![target], kernel_cache: kernel_cache(), ..Default::default() };
     atoll_pipeline::compile(&model.path, &path, &options, &atoll_pipeline::Silent)
         .with_context(|| format!("compiling {}", model.name))?;
     Ok(Bundle::open(&path)?)

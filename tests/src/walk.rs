@@ -1,7 +1,7 @@
 //! Runs the kernels of a compiled model one by one, each on what the preceding nodes computed.
 
-use crate::Model;
 use crate::stopping::Trial;
+use crate::{Model, kernel_cache};
 use anyhow::{Context, Result};
 use atoll_core::rng::Rng;
 use atoll_kgraph::{Argument, BufferKind, Bundle, DType, NodeKind};
@@ -34,7 +34,7 @@ impl Walk {
     /// Compiles a model and fills its inputs.
     pub fn new(model: &Model, target: Target, folder: &Path, random: &mut Rng) -> Result<Walk> {
         let file = folder.join(format!("{}-walk.kg", model.name));
-        let options = CompileOptions { targets: vec![target], ..Default::default() };
+        let options = CompileOptions { targets: vec![target], kernel_cache: kernel_cache(), ..Default::default() };
         atoll_pipeline::compile(&model.path, &file, &options, &Silent)?;
         let text = atoll_pipeline::show(&model.path, Form::Ptx, target, &options)?;
         let bundle = Bundle::open(&file)?;
@@ -60,7 +60,8 @@ impl Walk {
             memory_bytes: MEMORY_BYTES,
             time_limit: TIME_LIMIT,
             ..HostOptions::default()
-        })?;
+        })?
+        .with_cache(kernel_cache());
         let mut loaded: HashMap<String, _> = HashMap::new();
         for node in 0..self.bundle.graph().nodes.len() {
             let Some((mut trial, ids)) = self.trial(node)? else { continue };

@@ -97,11 +97,13 @@ fn requests_whose_bodies_hardly_arrive_give_their_places_to_others() -> Result<(
 #[test]
 fn requests_over_grpc_that_hardly_move_give_their_places_to_others() -> Result<()> {
     let (setup, places) = start_with_few_places()?;
+    // Each connection beyond the places takes up to a second, until another one makes room for it.
+    let beyond = if full() { 50 } else { 8 };
     beside("gRPC requests that hardly move", &setup, |others| {
         for kind in Lasting::ALL {
             let made_room = closed(&setup, "made_room")?;
             let over = AtomicBool::new(false);
-            let held: Result<Vec<_>, _> = (0..places + 50).map(|_| kind.open(&setup.daemon.grpc, 1)).collect();
+            let held: Result<Vec<_>, _> = (0..places + beyond).map(|_| kind.open(&setup.daemon.grpc, 1)).collect();
             let mut held = held?;
             std::thread::scope(|scope| -> Result<()> {
                 scope.spawn(|| {
@@ -117,7 +119,7 @@ fn requests_over_grpc_that_hardly_move_give_their_places_to_others() -> Result<(
             })?;
             let made_room = closed(&setup, "made_room")? - made_room;
             measured(&format!("{kind:?}: {made_room} connections made room"));
-            ensure!(made_room >= 50.0, "{kind:?}: {made_room} connections made room");
+            ensure!(made_room >= beyond as f64, "{kind:?}: {made_room} connections made room");
         }
         Ok(())
     })

@@ -87,7 +87,7 @@ impl Driver {
         let primary = |_| Primary { handle: Handle::fresh(), retained: 0, device: None };
         Ok(Driver {
             memory: Memory::new(options.memory_bytes)?,
-            cache: options.cache.clone().map(|folder| Arc::new(DiskCache::new(folder, "o", CACHE_BYTES_MAX))),
+            cache: options.code_folder().map(|folder| Arc::new(DiskCache::new(folder, "o", CACHE_BYTES_MAX))),
             contexts: Table::default(),
             streams: Table::default(),
             events: Table::default(),

@@ -12,7 +12,7 @@
 //! | `driver=13.5` | supported version of CUDA | 13.5 |
 //! | `devices=1` | number of devices; 0 is a driver without devices | 1 |
 //! | `time=SECONDS` | how long a kernel may run before the launch times out | no limit |
-//! | `cache=FOLDER` | cache of native code, shared by processes | no cache |
+//! | `cache=FOLDER` | cache of native code, shared by processes | `cuda` in `$ATOLL_TEST_KERNELS`, if set |
 //! | `exclusive` | the device is in exclusive mode, and another process uses it | |
 //! | `prohibited` | the device is in prohibited mode | |
 //! | `fail=NAME@N` | the N-th call of an entry point fails with `CUDA_ERROR_UNKNOWN`, or `_OUT_OF_MEMORY` | |
@@ -25,6 +25,10 @@ use std::time::Duration;
 
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "ATOLL_STAND_IN_CUDA";
+
+/// The environment variable with the folder of native code that the tests of one run share; see
+/// `tests/src/kernels.rs`.
+const KERNELS: &str = "ATOLL_TEST_KERNELS";
 
 /// Maximum number of devices, so that tests can tell devices apart.
 const DEVICES_MAX: u32 = 8;
@@ -105,6 +109,12 @@ impl Options {
             options.take(word).ok_or_else(|| BadOption(word.to_owned()))?;
         }
         Ok(options)
+    }
+
+    /// The folder of the cache of native code; `None` for no cache.
+    pub(crate) fn code_folder(&self) -> Option<PathBuf> {
+        let shared = || std::env::var_os(KERNELS).filter(|folder| !folder.is_empty());
+        self.cache.clone().or_else(|| Some(PathBuf::from(shared()?).join("cuda")))
     }
 
     fn take(&mut self, word: &str) -> Option<()> {

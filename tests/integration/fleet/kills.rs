@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const DEVICES: usize = 4;
 const CALLERS: u32 = 6;
-/// A daemon gives up a device for a while that loses five executors within a minute.
+/// Kills of one device within a minute. After five, the daemon gives the device up for a while.
 const LOSSES_PER_MINUTE: usize = 4;
 const MINUTE: Duration = Duration::from_secs(61);
 

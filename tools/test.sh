@@ -9,6 +9,12 @@ step() { printf '\n== %s\n' "$*"; }
 step "format, lints, licences"
 cargo fmt --all --check
 cargo clippy --quiet --workspace --all-targets $ATOLL_FEATURES -- -D warnings
+# Programs without LLVM, and without the compiler.
+if [ "${ATOLL_TEST_FULL:-0}" = 1 ]; then
+    for features in cuda,compiler cuda; do
+        cargo clippy --quiet -p atoll --no-default-features --features "$features" -- -D warnings
+    done
+fi
 tools/licences.sh
 
 step "documentation"

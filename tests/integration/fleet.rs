@@ -420,37 +420,3 @@ fn policies_are_compared_in_simulation_and_on_two_devices() -> Result<()> {
     }
     Ok(())
 }
-
-/// Two functions on four GPUs, as in the Poisson run of KaaS's thesis (§6.2): each of them is loaded
-/// once onto each GPU that it ever runs on.
-#[test]
-fn cold_starts_on_four_gpus_are_those_of_the_thesis() -> Result<()> {
-    const COLD: [(&str, u64); 5] = [("round-robin", 8), ("balance", 8), ("srtf", 8), ("mlfqs", 8), ("exclusive", 4)];
-    let folder = tempfile::tempdir()?;
-    let mut command = stand_in::command(&atoll(), folder.path(), "devices=4,units=1")?;
-    command.args([
-        "bench",
-        "placement",
-        "--json",
-        "--clients",
-        "2",
-        "--sizes",
-        "64",
-        "--seconds",
-        "1",
-        "--load",
-        "0.8",
-    ]);
-    command.args(["--no-steal", "--policy", &COLD.map(|(policy, _)| policy).join(",")]);
-    command.args((0..4).flat_map(|gpu| ["--device".to_owned(), format!("cuda:{gpu}")]));
-    let output = command.output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let json: Value = serde_json::from_slice(&output.stdout)?;
-    let rows = json["policies"].as_array().context("policies")?;
-    ensure!(rows.len() == COLD.len(), "{json}");
-    for (row, (policy, cold)) in rows.iter().zip(COLD) {
-        measured(&format!("{policy}: {} requests, {} loads", row["real"]["count"], row["real_cold"]));
-        ensure!(row["policy"] == policy && row["real_cold"] == cold && row["simulated_cold"] == cold, "{row}");
-    }
-    Ok(())
-}

@@ -5,10 +5,9 @@
 
 use super::stand_in_options;
 use crate::cancel::metric;
-use crate::executors::wait_until;
+use crate::executors::{children, wait_until};
 use crate::serve::Daemon;
 use anyhow::{Context, Result, ensure};
-use atoll_client::{Client, ExecutorEntry};
 use atoll_core::rng::Rng;
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::{full, http, measured, root, seed, stand_in};
@@ -21,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const DEVICES: usize = 4;
 const CALLERS: u32 = 6;
-/// A daemon gives up a device for a while that loses five executors within a minute.
+/// Kills of one device within a minute. After five, the daemon gives the device up for a while.
 const LOSSES_PER_MINUTE: usize = 4;
 const MINUTE: Duration = Duration::from_secs(61);
 
@@ -43,44 +42,74 @@ fn answered(daemon: &Daemon, device: usize) -> Result<f64> {
     metric(daemon, &format!("nv_inference_request_success{{model=\"affine\",version=\"1\",device=\"cuda:{device}\"}}"))
 }
 
-/// The executor of a device.
-fn executor(client: &mut Client, device: usize) -> Result<ExecutorEntry> {
-    let name = format!("cuda:{device}");
-    let executors = client.processes()?.executors;
-    executors.into_iter().find(|entry| entry.device == name).with_context(|| format!("{name} has an executor"))
+/// Executors of a device that died.
+fn died(daemon: &Daemon, device: usize) -> Result<f64> {
+    metric(daemon, &format!("atoll_executor_losses_total{{cause=\"died\",device=\"cuda:{device}\"}}"))
 }
 
-/// Picks a device that may lose an executor, and waits until there is one.
-fn next(rng: &mut Rng, losses: &mut [VecDeque<Instant>; DEVICES]) -> usize {
-    loop {
-        losses.iter_mut().for_each(|losses| losses.retain(|loss| loss.elapsed() < MINUTE));
-        let possible: Vec<usize> = (0..DEVICES).filter(|&device| losses[device].len() < LOSSES_PER_MINUTE).collect();
-        if !possible.is_empty() {
-            let device = possible[rng.below(possible.len() as u64) as usize];
-            losses[device].push_back(Instant::now());
-            return device;
+/// The executors. The test learns which device a process belongs to when it has killed one of the
+/// device.
+struct Executors<'a> {
+    daemon: &'a Daemon,
+    known: [Option<i32>; DEVICES],
+    losses: [VecDeque<Instant>; DEVICES],
+}
+
+impl Executors<'_> {
+    fn processes(&self) -> Result<Vec<i32>> {
+        children(self.daemon.process().id() as i32)
+    }
+
+    /// Picks a process whose device may lose an executor, and waits until there is one.
+    fn next(&mut self, rng: &mut Rng) -> Result<i32> {
+        loop {
+            self.losses.iter_mut().for_each(|losses| losses.retain(|loss| loss.elapsed() < MINUTE));
+            let is_spent = |device: usize| self.losses[device].len() >= LOSSES_PER_MINUTE;
+            let spent: Vec<i32> = (0..DEVICES).filter(|&at| is_spent(at)).filter_map(|at| self.known[at]).collect();
+            let possible: Vec<i32> = self.processes()?.into_iter().filter(|pid| !spent.contains(pid)).collect();
+            if !possible.is_empty() {
+                return Ok(possible[rng.below(possible.len() as u64) as usize]);
+            }
+            std::thread::sleep(Duration::from_millis(100));
         }
-        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    /// Kills a process, and returns the time until its device answers again.
+    fn kill(&mut self, pid: i32) -> Result<Duration> {
+        let daemon = self.daemon;
+        let before = (0..DEVICES).map(|device| died(daemon, device)).collect::<Result<Vec<f64>>>()?;
+        let others = self.processes()?;
+        let killed = Instant::now();
+        kill_process(Pid::from_raw(pid).context("a process has a number")?, Signal::KILL)?;
+        let mut device = None;
+        wait_until("a device has lost it", || {
+            for (at, before) in before.iter().enumerate() {
+                device = device.or((died(daemon, at)? > *before).then_some(at));
+            }
+            Ok(device.is_some())
+        })?;
+        let device = device.context("a device has lost it")?;
+        self.losses[device].push_back(killed);
+        let count = answered(daemon, device)?;
+        wait_until("it is replaced", || {
+            self.known[device] = self.processes()?.into_iter().find(|pid| !others.contains(pid));
+            Ok(self.known[device].is_some())
+        })?;
+        wait_until("the device answers again", || Ok(answered(daemon, device)? > count))?;
+        Ok(killed.elapsed())
     }
 }
 
-/// Kills executors, each of a random device, and returns the times until the device answers again.
-fn kill(daemon: &Daemon, client: &mut Client, rounds: u32) -> Result<Vec<Duration>> {
+/// Kills executors, and returns the times until their devices answered again.
+fn kill(daemon: &Daemon, rounds: u32) -> Result<Vec<Duration>> {
     let mut rng = Rng::new(seed());
-    let mut losses: [VecDeque<Instant>; DEVICES] = Default::default();
-    let mut recoveries = Vec::new();
-    for round in 0..rounds {
-        let device = next(&mut rng, &mut losses);
-        let before = executor(client, device)?;
-        let pid = before.pid.and_then(|pid| Pid::from_raw(pid as i32)).context("it runs")?;
-        let killed = Instant::now();
-        kill_process(pid, Signal::KILL)?;
-        wait_until("it is replaced", || Ok(executor(client, device)?.restarts > before.restarts))?;
-        let count = answered(daemon, device)?;
-        wait_until("it answers", || Ok(answered(daemon, device)? > count)).with_context(|| format!("round {round}"))?;
-        recoveries.push(killed.elapsed());
-    }
-    Ok(recoveries)
+    let mut executors = Executors { daemon, known: [None; DEVICES], losses: Default::default() };
+    wait_until("all executors run", || Ok(executors.processes()?.len() == DEVICES))?;
+    let one = |round| {
+        let pid = executors.next(&mut rng)?;
+        executors.kill(pid).with_context(|| format!("round {round}"))
+    };
+    (0..rounds).map(one).collect()
 }
 
 fn rounds() -> u32 {
@@ -104,7 +133,6 @@ fn start(folder: &Path) -> Result<Daemon> {
 fn killed_devices_lose_no_request_and_answer_none_twice() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let daemon = start(folder.path())?;
-    let mut client = Client::connect(&folder.path().join("atoll.sock"))?;
     let (over, calls) = (AtomicBool::new(false), AtomicU32::new(0));
     let load = || -> Result<()> {
         while !over.load(Relaxed) {
@@ -115,7 +143,7 @@ fn killed_devices_lose_no_request_and_answer_none_twice() -> Result<()> {
     let rounds = rounds();
     let mut recoveries = std::thread::scope(|scope| -> Result<Vec<Duration>> {
         let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(load)).collect();
-        let recoveries = kill(&daemon, &mut client, rounds);
+        let recoveries = kill(&daemon, rounds);
         over.store(true, Relaxed);
         callers.into_iter().try_for_each(|caller| caller.join().expect("no panic"))?;
         recoveries
@@ -123,9 +151,7 @@ fn killed_devices_lose_no_request_and_answer_none_twice() -> Result<()> {
     let calls = f64::from(calls.into_inner());
     let each = (0..DEVICES).map(|device| answered(&daemon, device)).collect::<Result<Vec<f64>>>()?;
     ensure!(each.iter().sum::<f64>() == calls, "{calls} calls, answered by the devices: {each:?}");
-    let died =
-        |device| metric(&daemon, &format!("atoll_executor_losses_total{{cause=\"died\",device=\"cuda:{device}\"}}"));
-    let died = (0..DEVICES).map(died).sum::<Result<f64>>()?;
+    let died = (0..DEVICES).map(|device| died(&daemon, device)).sum::<Result<f64>>()?;
     ensure!(died == f64::from(rounds), "{rounds} executors were killed, {died} died");
     ensure!(metric(&daemon, "atoll_pool_waiting")? == 0.0, "nothing is left in the queue");
     recoveries.sort_unstable();

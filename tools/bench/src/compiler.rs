@@ -7,8 +7,9 @@ use atoll_server::CompilerService;
 use std::path::Path;
 use std::sync::Arc;
 
-#[cfg(feature = "compiler")]
+#[cfg(feature = "native")]
 pub(crate) use with::options;
+#[cfg(feature = "compiler")]
 pub use with::{ProgressBars, padding_service, service};
 
 /// The compiler for a daemon with these devices; `None` without the feature.

@@ -7,7 +7,6 @@ use crate::failure::{user_error, users};
 use crate::isolation::{GpuArgs, Groups, Isolation};
 use crate::output::{counted, parse_bytes, parse_seconds};
 use anyhow::Context;
-#[cfg(feature = "native")]
 use atoll_core::placement::{PLACEMENT_DEFAULT, PLACEMENTS, PoolConfig, placement_by_name};
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
 use atoll_core::{POLICIES, POLICY_DEFAULT};

@@ -44,6 +44,7 @@ impl Findings {
     }
 
     /// The same result, of a measurement that failed.
+    #[cfg(any(test, feature = "compiler"))]
     pub(crate) fn with_failure(self, failure: anyhow::Error) -> Findings {
         Findings { failure: Some(failure), ..self }
     }

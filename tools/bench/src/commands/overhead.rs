@@ -7,6 +7,7 @@ use crate::output::{Align, Table};
 use crate::random::Random;
 use crate::report::Findings;
 use crate::samples::Distribution;
+#[cfg(feature = "compiler")]
 use crate::symbols::ModelArgs;
 use crate::tensors::InputSpecs;
 use anyhow::Result;

@@ -8,9 +8,8 @@ use atoll_protocol::Tensor;
 use atoll_sim::cluster::arrivals::{Process, generate};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Connections; a request waits for one only if all of them wait for answers.

@@ -124,8 +124,7 @@ fn start(args: &Args, repository: &Path, folder: &Path, socket: &Path) -> Result
 
 fn measure(args: &Args, daemon: &Daemon, socket: &Path) -> Result<Measured> {
     let connect = |model: &str| (0..args.clients).map(|_| daemon.connect(model)).collect::<Result<Vec<Invoker>>>();
-    let models = vision::MODELS.map(connect);
-    let [first, second] = models.map(|model| model.or_user_error());
+    let [first, second] = vision::MODELS.map(connect);
     let (first, second) = (first?, second?);
     let mut random = Random::new(args.seed);
     let image = || vision::image(args.image, &mut random);

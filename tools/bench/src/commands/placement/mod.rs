@@ -306,15 +306,8 @@ fn cluster(pool: PoolConfig, times: &[Times], traits: &[DeviceTraits], arrivals:
 /// An answered request of the fleet: the time from its arrival, and its device.
 type Answered = (Duration, DeviceId);
 
-/// A run of a new fleet.
-struct Driven {
-    answers: Vec<Answered>,
-    /// Loads of constants onto devices.
-    loads: u64,
-}
-
 /// Sends the requests in an open loop and waits for all answers.
-fn drive(fleet: &FleetHandle, clients: &[Client], arrivals: &[Arrival]) -> Result<Driven> {
+fn drive(fleet: &FleetHandle, clients: &[Client], arrivals: &[Arrival]) -> Result<Vec<Answered>> {
     let (answer, answers) = mpsc::channel();
     let begin = Instant::now() + LEAD;
     for arrival in arrivals {
@@ -333,6 +326,5 @@ fn drive(fleet: &FleetHandle, clients: &[Client], arrivals: &[Arrival]) -> Resul
             answers.recv_timeout(TAIL).map_err(|_| anyhow!("no answer within {} s", TAIL.as_secs()))?;
         answered.push((took, device.map_err(|error| anyhow!("a request failed: {error}"))?));
     }
-    let loads = fleet.statistics().iter().map(|engine| engine.constants.loads).sum();
-    Ok(Driven { answers: answered, loads })
+    Ok(answered)
 }

@@ -1,6 +1,6 @@
 //! The results of `atoll bench placement` as a table and as JSON.
 
-use super::{Args, Client, Driven, Times};
+use super::{Answered, Args, Client, Times};
 use crate::output::{Align, Table};
 use crate::samples::Distribution;
 use anyhow::Result;
@@ -18,11 +18,8 @@ pub(super) struct Row {
     real: Distribution,
     /// Requests of each device.
     real_split: Vec<usize>,
-    /// Loads of constants onto devices.
-    real_cold: u64,
     simulated: Distribution,
     simulated_split: Vec<usize>,
-    simulated_cold: usize,
 }
 
 /// The requests of each device.
@@ -36,11 +33,11 @@ impl Row {
     pub(super) fn of(
         policy: &'static str,
         devices: usize,
-        real: &Driven,
+        real: &[Answered],
         simulated: &ClusterReport,
         times: &[Times],
     ) -> Row {
-        let took: Vec<Duration> = real.answers.iter().map(|(took, _)| *took).collect();
+        let took: Vec<Duration> = real.iter().map(|(took, _)| *took).collect();
         // A plain simulated device answers at the end of the device time.
         let completion = |scheduled: &Scheduled| {
             let overhead = times[scheduled.arrival.function].overhead_ns as u64;
@@ -50,11 +47,9 @@ impl Row {
         Row {
             policy,
             real: Distribution::of(&took),
-            real_split: split(devices, real.answers.iter().map(|(_, device)| usize::from(device.0))),
-            real_cold: real.loads,
+            real_split: split(devices, real.iter().map(|(_, device)| usize::from(device.0))),
             simulated: Distribution::of(&completions),
             simulated_split: split(devices, simulated.schedule.iter().map(|scheduled| scheduled.device)),
-            simulated_cold: simulated.cold,
         }
     }
 
@@ -90,10 +85,8 @@ pub(super) fn as_json(args: &Args, times: &[Times], rows: &[Row]) -> Value {
             "policy": row.policy,
             "real": row.real,
             "real_split": row.real_split,
-            "real_cold": row.real_cold,
             "simulated": row.simulated,
             "simulated_split": row.simulated_split,
-            "simulated_cold": row.simulated_cold,
             "mean_error": mean,
             "p99_error": p99,
         })
@@ -131,8 +124,6 @@ pub(super) fn text(clients: &[Client], times: &[Times], rows: &[Row]) -> Result<
         ("p99 ms", Align::Right),
         ("simulated", Align::Right),
         ("error", Align::Right),
-        ("cold", Align::Right),
-        ("simulated", Align::Right),
         ("by device", Align::Left),
         ("simulated", Align::Left),
     ]);
@@ -149,8 +140,6 @@ pub(super) fn text(clients: &[Client], times: &[Times], rows: &[Row]) -> Result<
             format!("{:.3}", row.real.p99_ms),
             format!("{:.3}", row.simulated.p99_ms),
             p99,
-            row.real_cold.to_string(),
-            row.simulated_cold.to_string(),
             counts(&row.real_split),
             counts(&row.simulated_split),
         ]);
@@ -189,12 +178,11 @@ mod tests {
             let kinds: Vec<u16> = cluster.devices.iter().map(|device| device.kind.0).collect();
             assert_eq!(kinds, [0, 0, 2]);
             let report = simulate_cluster(&cluster);
-            let real = Driven { answers: vec![(Duration::from_millis(6), DeviceId(1))], loads: 1 };
+            let real = [(Duration::from_millis(6), DeviceId(1))];
             let row = Row::of(policy.name, 3, &real, &report, &times);
             assert_eq!((row.simulated.count, row.real.count), (3, 1), "{}", policy.name);
             assert_eq!(row.simulated_split.iter().sum::<usize>(), 3);
             assert_eq!(row.real_split, [0, 1, 0]);
-            assert_eq!((row.real_cold, row.simulated_cold), (1, report.cold));
             // The first request of a function waits for its constants; each has the overhead.
             assert!((row.simulated.max_ms - 11.05).abs() < 0.01, "{}: {:?}", policy.name, row.simulated);
         }
@@ -206,10 +194,8 @@ mod tests {
             policy,
             real: Distribution::of(&[Duration::from_millis(real)]),
             real_split: vec![1],
-            real_cold: 1,
             simulated: Distribution::of(&[Duration::from_millis(simulated)]),
             simulated_split: vec![1],
-            simulated_cold: 1,
         };
         let rows = [row("a", 10, 11), row("b", 5, 10), row("c", 20, 9)];
         let errors: Vec<f64> = rows.iter().map(|row| (row.errors()[0] * 100.0).round()).collect();

@@ -271,7 +271,8 @@ fn data_computed_from_results_is_refused() {
     assert!(why.starts_with("call 9 (cuMemcpyHtoD) copies data to the device that differs"), "{why}");
     // Data that is equal may be a constant, and may be computed from results that are equal.
     let equal = |tape: &mut Tape| {
-        tape.download(tape.at(0), &[0; 64]).upload(tape.at(1), &[1; 64]);
+        let (data, weights) = (tape.at(0), tape.at(1));
+        tape.download(data, &[0; 64]).upload(weights, &[1; 64]);
     };
     let files = [session(0, 1, equal), session(0, 2, equal)];
     let sessions = files.each_ref().map(|file| steps(file).expect("steps"));

@@ -65,9 +65,11 @@ class _Member:
 
 
 @dataclass(frozen=True)
-class _Vacancy:
+class Vacancy:
     """The place of a replica that died without ever having had a lease. Its successor waits until ``not_before``."""
 
+    #: The copy of the graph that it belongs to; -1 without a graph.
+    copy: int
     failures: int
     not_before: float
 
@@ -100,8 +102,11 @@ class Controller:
         self._members: list[_Member] = []
         # Surplus replicas, which release their leases.
         self._ending: list[_Member] = []
-        self._vacancies: list[_Vacancy] = []
+        self._vacancies: list[Vacancy] = []
         self._last_failure: str | None = None
+        # Made once, since Ray writes each class into its tables when an actor of it is started for the first time.
+        # Ray's types do not have these groups.
+        self._class = ray.remote(concurrency_groups={STAGES: STAGES_MAX})(Replica)  # type: ignore[call-overload]
         threading.Thread(target=self._run, name="atoll-controller", daemon=True).start()
 
     def endpoints(self) -> list[Endpoint]:
@@ -173,17 +178,15 @@ class Controller:
 
     def _fill(self, now: float) -> None:
         """Starts missing replicas. The caller holds the lock."""
-        missing = max(self._target - len(self._members), 0)
-        vacancies = self._vacancies[:missing]
-        due = [vacancy for vacancy in vacancies if vacancy.not_before <= now]
-        self._vacancies = [vacancy for vacancy in vacancies if vacancy.not_before > now]
-        failures = [vacancy.failures for vacancy in due] + [0] * (missing - len(vacancies))
-        # In a graph, a successor waits until its predecessor has left the place.
-        taken = {member.copy for member in self._members + self._ending}
-        free = [copy for copy in range(self._target) if copy not in taken]
-        copies = [-1] * len(failures) if self._graph is None else free
-        for count, copy in zip(failures, copies, strict=False):
-            self._members.append(_Member(self._start(copy), copy, count))
+        if self._graph is None:
+            missing = [-1] * max(self._target - len(self._members), 0)
+        else:
+            # A successor waits until its predecessor has left the place.
+            taken = {member.copy for member in self._members + self._ending}
+            missing = [copy for copy in range(self._target) if copy not in taken]
+        due, self._vacancies = starts(missing, self._vacancies, now)
+        for copy, failures in due:
+            self._members.append(_Member(self._start(copy), copy, failures))
 
     def _start(self, copy: int) -> Any:
         # Ray does not restart a dead actor: its successor gets a new lease, on any machine.
@@ -196,9 +199,7 @@ class Controller:
         }
         if self._graph is not None:
             options["scheduling_strategy"] = self._graph.places.strategy(copy, self._graph.stage)
-        # Ray's types do not have these groups.
-        actor = ray.remote(concurrency_groups={STAGES: STAGES_MAX})(Replica)  # type: ignore[call-overload]
-        return actor.options(**options).remote(self._spec, self._bundle)
+        return self._class.options(**options).remote(self._spec, self._bundle)
 
     def _hint(self) -> None:
         """Tells the autoscaler for how many replicas there should be room."""
@@ -243,7 +244,7 @@ class Controller:
             self._last_failure = why
             if not member.has_worked:
                 not_before = time.monotonic() + pause_after(member.failures)
-                self._vacancies.append(_Vacancy(member.failures + 1, not_before))
+                self._vacancies.append(Vacancy(member.copy, member.failures + 1, not_before))
         ray.kill(member.actor)
 
     def _has_ended(self, member: _Member, now: float) -> bool:
@@ -262,6 +263,27 @@ class Controller:
         except (GetTimeoutError, RayError) as error:
             log.warning("a replica of %s did not end its lease: %s", self._spec.name, error)
         return True
+
+
+def starts(missing: list[int], vacancies: list[Vacancy], now: float) -> tuple[list[tuple[int, int]], list[Vacancy]]:
+    """The replicas to start now, each with its copy and failures before, and the vacancies that still wait.
+
+    ``missing`` has the copy of each missing replica. A vacancy that is no longer missing is forgotten.
+    """
+    due: list[tuple[int, int]] = []
+    waiting: list[Vacancy] = []
+    others = list(vacancies)
+    for copy in missing:
+        vacancy = next((one for one in others if one.copy == copy), None)
+        if vacancy is None:
+            due.append((copy, 0))
+            continue
+        others.remove(vacancy)
+        if vacancy.not_before <= now:
+            due.append((copy, vacancy.failures))
+        else:
+            waiting.append(vacancy)
+    return due, waiting
 
 
 def pause_after(failures: int) -> float:

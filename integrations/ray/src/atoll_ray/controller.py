@@ -94,6 +94,7 @@ class Controller:
         # Replicas get the bundle from Ray's object store.
         self._bundle = None if bundle is None else ray.put(bundle)
         self._lock = threading.Lock()
+        self._scaling = threading.Lock()
         # If Ray has restarted this actor, the number that was asked for last.
         self._kept = None if graph is not None else Kept(f"replicas-{spec.name}")
         first = spec.replicas if graph is None else graph.copies
@@ -103,6 +104,8 @@ class Controller:
         # Surplus replicas, which release their leases.
         self._ending: list[_Member] = []
         self._vacancies: list[Vacancy] = []
+        #: The copies whose replicas are being started.
+        self._starting: list[int] = []
         self._last_failure: str | None = None
         # Made once, since Ray writes each class into its tables when an actor of it is started for the first time.
         # Ray's types do not have these groups.
@@ -122,20 +125,23 @@ class Controller:
     def copies(self) -> set[int]:
         """The copies of a graph that have a replica of this stage, or had one that is still ending."""
         with self._lock:
-            return {member.copy for member in self._members + self._ending}
+            return {member.copy for member in self._members + self._ending} | set(self._starting)
 
     def scale(self, replicas: int) -> None:
         """Changes the number of replicas. Surplus replicas release their leases."""
         check_replicas(replicas)
-        if self._kept is not None:
-            self._kept.set(str(replicas))
-        with self._lock:
-            self._target = replicas
+        # One change at a time, so that the kept number is also the target.
+        with self._scaling:
+            if self._kept is not None:
+                self._kept.set(str(replicas))
+            with self._lock:
+                self._target = replicas
 
     def status(self) -> dict[str, Any]:
         """The replicas, each with its endpoint or its problem, and the number of surplus replicas that are ending."""
         with self._lock:
             replicas = [{"endpoint": member.endpoint, "problem": member.problem} for member in self._members]
+            replicas += [{"endpoint": None, "problem": "it is being started"} for _ in self._starting]
             ending = len(self._ending)
             return {"target": self._target, "replicas": replicas, "ending": ending, "last_failure": self._last_failure}
 
@@ -160,7 +166,18 @@ class Controller:
             # From now on, clients do not get them in the list.
             self._members = [member for member in self._members if member not in ending]
             self._ending += ending
-            self._fill(now)
+            due = self._due(now)
+            self._starting = [copy for copy, _ in due]
+        try:
+            for copy, failures in due:
+                # Without the lock, since Ray's tables may be out of reach for a while. Clients get the list meanwhile.
+                member = _Member(self._start(copy), copy, failures)
+                with self._lock:
+                    self._starting.remove(copy)
+                    self._members.append(member)
+        finally:
+            with self._lock:
+                self._starting = []
         for member in list(self._ending):
             if self._has_ended(member, now):
                 ray.kill(member.actor)
@@ -176,8 +193,8 @@ class Controller:
         order = sorted(enumerate(self._members), key=lambda pair: (pair[1].endpoint is not None, -pair[0]))
         return [member for _, member in order[: max(len(order) - self._target, 0)]]
 
-    def _fill(self, now: float) -> None:
-        """Starts missing replicas. The caller holds the lock."""
+    def _due(self, now: float) -> list[tuple[int, int]]:
+        """The replicas to start now, each with its copy and failures before. The caller holds the lock."""
         if self._graph is None:
             missing = [-1] * max(self._target - len(self._members), 0)
         else:
@@ -185,8 +202,7 @@ class Controller:
             taken = {member.copy for member in self._members + self._ending}
             missing = [copy for copy in range(self._target) if copy not in taken]
         due, self._vacancies = starts(missing, self._vacancies, now)
-        for copy, failures in due:
-            self._members.append(_Member(self._start(copy), copy, failures))
+        return due
 
     def _start(self, copy: int) -> Any:
         # Ray does not restart a dead actor: its successor gets a new lease, on any machine.

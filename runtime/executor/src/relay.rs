@@ -80,6 +80,8 @@ struct Relay {
     wake: FdBell,
     /// Modules by the daemon's ids; `None` while one is being loaded.
     modules: HashMap<u32, Option<ModuleId>>,
+    /// Number of modules that the other thread has not loaded yet.
+    loading: u32,
     to_load: Sender<ToLoad>,
     loaded: Receiver<Loaded>,
     /// Orders for the thread that opens memory of other processes, if the device can open it.
@@ -188,6 +190,7 @@ impl Relay {
             link,
             port,
             modules: HashMap::new(),
+            loading: 0,
             to_load,
             loaded,
             to_import,
@@ -282,6 +285,7 @@ impl Relay {
         match order {
             Order::Load { module, target, code_bytes, ptx_bytes, facts_bytes } => {
                 self.modules.insert(module, None);
+                self.loading += 1;
                 let sent = read_module(Parts { code_bytes, ptx_bytes, facts_bytes }, descriptors);
                 let gone =
                     |_| ServeError::Device(DeviceError::Lost("the thread that loads modules has ended".to_owned()));
@@ -300,8 +304,11 @@ impl Relay {
             }
             Order::Interrupt { queue, launch } => {
                 // The launch may still be in its ring. Its epoch was raised before this order was
-                // sent, so its blocks will exit at their start.
-                self.relayed.device_mut().interrupt(QueueId(queue), LaunchId(launch), u64::MAX);
+                // sent, so its blocks will exit at their start. While a module is loaded, the driver
+                // may copy its code by a kernel, which would be killed as well.
+                if self.loading == 0 {
+                    self.relayed.device_mut().interrupt(QueueId(queue), LaunchId(launch), u64::MAX);
+                }
                 Ok(())
             }
             Order::OpenLane { lane, queues, paired_queues, units } => {
@@ -340,6 +347,7 @@ impl Relay {
     /// Reports modules that were loaded.
     fn take_loaded(&mut self) -> Result<(), ServeError> {
         while let Ok((module, loaded)) = self.loaded.try_recv() {
+            self.loading -= 1;
             let refusal = match loaded {
                 Ok(loaded) => {
                     if let Some(id) = self.modules.get_mut(&module) {

@@ -7,8 +7,8 @@
 //!
 //! A GPU loads the constants of a function when it is deployed if there is memory for them, and
 //! then no request is cold. So a third function, the filler, takes nearly all memory first. The
-//! first request of either function on a GPU evicts the filler, whose memory has room for both. As the
-//! filler is never called, nothing is evicted after that.
+//! first request of either function on a GPU evicts the filler, whose memory has room for both.
+//! Nothing calls the filler, so nothing is evicted after that.
 
 use super::stand_in_options;
 use crate::cancel::metric;

@@ -97,6 +97,19 @@ fn recorded_runs_become_a_function_with_the_results_of_the_program() -> Result<(
 }
 
 #[test]
+fn memory_behind_a_stored_pointer_is_kept() -> Result<()> {
+    let traced = Traced::new()?;
+    let files = [1, 2, 3].map(|seed| traced.record("pointers", seed));
+    let files = files.into_iter().collect::<Result<Vec<PathBuf>>>()?;
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let output = traced.store(&files, "pointers.kg", &[])?;
+    let said = text(&output.stdout);
+    let expected = "3 runs, the last one gives the same results; 1 input and 1 output\n";
+    ensure!(output.status.success() && said.starts_with(expected), "{said}{}", text(&output.stderr));
+    Ok(())
+}
+
+#[test]
 fn recordings_that_are_no_function_are_refused_with_the_cause() -> Result<()> {
     let traced = Traced::new()?;
     let [one, two, three] = [traced.record("once", 1)?, traced.record("once", 2)?, traced.record("sizes", 96)?];

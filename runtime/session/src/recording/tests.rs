@@ -297,6 +297,15 @@ fn a_repetition_in_a_session_is_several_runs() {
     let pattern = Pattern::of(&runs[..3]).expect("a pattern");
     let values = pattern.values(&runs[3]).expect("the last run");
     assert_eq!(values, Values { inputs: vec![&[4; 64]], outputs: vec![&[8; 64]] });
+    // Parts without an input are one run.
+    let mut tape = Tape::new(0);
+    tape.allocate(0, 64).upload(data, &[1; 64]);
+    for result in [2, 4, 8] {
+        tape.scale(0, 16).download(data, &[result; 64]);
+    }
+    let file = tape.end();
+    let session = steps(&file).expect("steps");
+    assert_eq!(Run::all(&session).len(), 1);
     // Two alike parts are one run.
     let mut tape = Tape::new(0);
     tape.allocate(0, 64);

@@ -114,7 +114,7 @@ fn recordings_that_are_no_function_are_refused_with_the_cause() -> Result<()> {
         (&[&one, &two, &three], &[], "run 3, the last one, differs from run 1: step 1 "),
         (&[&one, &three, &two], &[], "run 2 differs from run 1: step 1 "),
         // Each round continues with the result of the one before, which the function does not have.
-        (&[&state], &[], "with the inputs of run 5 the function has another result than the program: out0 differs"),
+        (&[&state], &[], "with the inputs of run 2 the function has another result than the program: out0 differs"),
         (&[&state], &["--whole"], "1 run recorded, and at least 3 are needed"),
         (&[&addresses, &one, &two], &[], "(cuMemcpyHtoD) copies an address of device memory to the device (byte 8"),
         (&[&one, &two, &cut], &[], "it is incomplete: "),

@@ -141,11 +141,13 @@ class Daemon:
         headers = {"Content-Type": "application/octet-stream", HEAD_BYTES: str(len(head))}
         path = f"/v2/models/{function}/infer"
         answer, body = self._send("POST", path, [head, *parts], headers, timeout_s)
-        value = self._refused_or(answer, body, path)
+        if answer.status >= 300:
+            self._refused_or(answer, body, path)
         try:
-            return decode(body, int(answer.getheader(HEAD_BYTES, ""))) if body else {}
+            return decode(body, int(answer.getheader(HEAD_BYTES, "")))
         except ValueError as error:
-            raise DaemonError(f"the answer of {self.url}{path} {str(value)[:200]}: {error}") from error
+            start = body[:200].decode(errors="replace")
+            raise DaemonError(f"the answer of {self.url}{path} {start!r}: {error}", answer.status) from error
 
     def ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None) -> Any:
         """Sends a request and returns its JSON answer, or ``None`` if the answer is empty."""

@@ -58,6 +58,14 @@ impl<'s, 'a> Pattern<'s, 'a> {
         Ok(Pattern { run: first.clone(), varies })
     }
 
+    /// The calls that copy equal data to the device in all runs, after results were copied back. A
+    /// constant is wrong if the program computes the data from results.
+    pub fn constants_after_results(&self) -> Vec<u64> {
+        let steps = self.run.steps.iter();
+        let after = steps.skip_while(|step| !matches!(step.action, Action::Download { .. }));
+        after.filter(|step| matches!(step.action, Action::Upload { .. })).map(|step| step.call).collect()
+    }
+
     /// The data of another run.
     ///
     /// # Errors

@@ -113,7 +113,7 @@ fn a_killed_launch_resumes(mut rig: Rig) {
         seen = now;
         // Each is answered after all blocks have run for some instructions, far more together than
         // a block has after the gate.
-        for _ in 0..100 {
+        for _ in 0..30 {
             let word = rig.alloc(4);
             rig.device.watch_epoch(word);
         }

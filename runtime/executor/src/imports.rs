@@ -13,14 +13,14 @@
 //! tensor as long. One order is on its way at a time. Each order carries the handle, so the executor
 //! that replaces a lost one opens the memory again.
 //!
-//! Closing memory may wait for running kernels. The daemon waits for imports only, so they go first:
-//! an import waits for one kernel at most, however many regions are closed.
+//! Closing memory may wait for running kernels. The daemon waits for the answers to imports, so memory
+//! is closed when no import waits, or before an import under the same handle.
 
 use super::supervisor::{Loss, Supervised};
 use super::wire::{ImportWork, Order};
 use atoll_device::shm::Region;
 use atoll_device::{DeviceError, ImportError, ImportId, Importer, Imports, MemoryHandle};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -146,7 +146,8 @@ pub(super) fn import_all(
     inbox: &Receiver<ToImport>,
     mut answer: impl FnMut(u64, Result<u64, DeviceError>),
 ) {
-    let mut to_close = VecDeque::new();
+    let mut handles: HashMap<u64, Vec<u8>> = HashMap::new();
+    let mut to_close: VecDeque<(ImportId, Vec<u8>)> = VecDeque::new();
     loop {
         let next = if to_close.is_empty() {
             let Ok(next) = inbox.recv() else { return };
@@ -156,13 +157,24 @@ pub(super) fn import_all(
         };
         match next {
             Some((Order::Import { order, import, handle, work }, descriptors)) => {
+                // The driver would give out the old mapping, even if its memory was freed since.
+                to_close.retain(|(id, of)| {
+                    let is_same = *of == handle;
+                    if is_same {
+                        importer.close(*id);
+                    }
+                    !is_same
+                });
                 answer(order, carry_out(&mut *importer, ImportId(import), &handle, work, descriptors));
+                handles.insert(import, handle);
             }
-            Some((Order::CloseImport { import }, _)) => to_close.push_back(ImportId(import)),
+            Some((Order::CloseImport { import }, _)) => {
+                to_close.extend(handles.remove(&import).map(|handle| (ImportId(import), handle)));
+            }
             // The relay passes on no other orders.
             Some(_) => {}
             None => {
-                if let Some(id) = to_close.pop_front() {
+                if let Some((id, _)) = to_close.pop_front() {
                     importer.close(id);
                 }
             }
@@ -199,7 +211,6 @@ fn carry_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
     use std::sync::mpsc::channel;
 
     /// Memory by handle. A handle of zeros is refused.
@@ -276,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_go_before_closing_and_all_is_closed_in_the_end() {
+    fn imports_go_before_closing_unless_the_handle_is_the_same() {
         let (device, buffer) = (Device::default(), Region::create("test", TRANSFER_BYTES).unwrap());
         let (calls, (orders, inbox)) = (device.calls.clone(), channel());
         let open = |order, handle| {
@@ -288,11 +299,12 @@ mod tests {
         close(1);
         open(2, 0);
         close(2);
-        open(3, 7);
+        open(3, 8);
+        open(4, 7);
         drop(orders);
         let mut answers = Vec::new();
         import_all(Box::new(device), &inbox, |order, done| answers.push((order, done.is_ok())));
-        assert_eq!(answers, [(1, true), (2, false), (3, true)]);
-        assert_eq!(*lock(&calls), [("open", 1), ("open", 3), ("close", 1), ("close", 2)]);
+        assert_eq!(answers, [(1, true), (2, false), (3, true), (4, true)]);
+        assert_eq!(*lock(&calls), [("open", 1), ("open", 3), ("close", 1), ("open", 4), ("close", 2)]);
     }
 }

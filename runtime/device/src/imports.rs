@@ -53,7 +53,8 @@ pub trait Imports: fmt::Debug + Send + Sync {
 /// It runs on a thread of its own.
 ///
 /// # Errors
-/// [`DeviceError::OutOfRange`] for a range outside the memory, otherwise the driver's error.
+/// [`DeviceError::OutOfRange`] for a range outside the memory, [`DeviceError::Lost`] if the device is
+/// lost, otherwise the driver's error.
 pub trait Importer: fmt::Debug + Send {
     /// Opens memory, unless this id is open; returns its size in bytes.
     fn open(&mut self, id: ImportId, handle: &MemoryHandle) -> Result<u64, DeviceError>;

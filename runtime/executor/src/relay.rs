@@ -86,6 +86,8 @@ struct Relay {
     loaded: Receiver<Loaded>,
     /// Orders for the thread that opens memory of other processes, if the device can open it.
     to_import: Option<Sender<ToImport>>,
+    /// Why that thread found the context lost.
+    import_lost: Receiver<String>,
     /// Whether a thread detaches this process from its service once the daemon is gone, and then
     /// ends the process.
     detaches: bool,
@@ -114,10 +116,24 @@ fn load_all(load: &LoadModule, inbox: &Receiver<ToLoad>, outbox: &Sender<Loaded>
     }
 }
 
-/// Starts the thread that opens memory of other processes.
-fn start_importing(importer: Box<dyn Importer>, daemon: &Arc<Channel>) -> Result<Sender<ToImport>, ServeError> {
+/// Starts the thread that opens memory of other processes. If it finds the context lost, it says so
+/// in `outbox` and rings.
+fn start_importing(
+    importer: Box<dyn Importer>,
+    daemon: &Arc<Channel>,
+    outbox: Sender<String>,
+    (port, wake): (Port, FdBell),
+) -> Result<Sender<ToImport>, ServeError> {
     let ((to_import, inbox), daemon) = (channel(), daemon.clone());
-    let importing = move || import_all(importer, &inbox, &daemon);
+    let give = move |order: u64, done: Result<u64, DeviceError>| {
+        let lost = if let Err(DeviceError::Lost(why)) = &done { Some(why.clone()) } else { None };
+        // The relay detects that the daemon is gone.
+        let _ = daemon.send(&Answer::of_import(order, done), &[], true);
+        if lost.is_some_and(|why| outbox.send(why).is_ok()) {
+            port.wake(&wake);
+        }
+    };
+    let importing = move || import_all(importer, &inbox, give);
     std::thread::Builder::new().name("atoll-import".to_owned()).spawn(importing).map_err(os("start a thread"))?;
     Ok(to_import)
 }
@@ -166,7 +182,7 @@ impl Relay {
         let detaches = device.service().map(|service| detach_after(daemon, service)).transpose()?.is_some();
         let (region, words_at, _) = port.region();
         let relayed = device.start(region, words_at)?;
-        let to_import = relayed.importer()?.map(|importer| start_importing(importer, daemon)).transpose()?;
+        let importer = relayed.importer()?;
         answer(daemon, &Answer::Device { facts: relayed.facts(), memory: relayed.share_memory() })?;
         answer(daemon, &Answer::Ready { version: PROTOCOL_VERSION, missing })?;
         let (to_load, inbox) = channel();
@@ -176,6 +192,14 @@ impl Relay {
             (relayed.loader(), port.clone(), wake.try_clone().map_err(os("duplicate an eventfd"))?);
         let loading = move || load_all(&loader, &inbox, &outbox, &same_port, &same_wake);
         std::thread::Builder::new().name("atoll-load".to_owned()).spawn(loading).map_err(os("start a thread"))?;
+        let (lost_outbox, import_lost) = channel();
+        let to_import = match importer {
+            Some(importer) => {
+                let bell = (port.clone(), wake.try_clone().map_err(os("duplicate an eventfd"))?);
+                Some(start_importing(importer, daemon, lost_outbox, bell)?)
+            }
+            None => None,
+        };
         let queue = |queue| {
             let (commands, completions) = link.device_ends(queue);
             RelayQueue { commands, completions, in_flight: VecDeque::new() }
@@ -194,6 +218,7 @@ impl Relay {
             to_load,
             loaded,
             to_import,
+            import_lost,
             detaches,
             has_moved: false,
             idle_since: Instant::now(),
@@ -222,6 +247,9 @@ impl Relay {
             return Ok(false);
         }
         self.take_loaded()?;
+        if let Ok(why) = self.import_lost.try_recv() {
+            return Err(DeviceError::Lost(why).into());
+        }
         self.relayed.follow_epochs()?;
         self.take_request()?;
         self.take_commands()?;

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import controller_checks
 import driver
 import run_checks
 from audit import History, lanes_granted_twice, promised_twice
@@ -311,6 +312,7 @@ def main() -> None:
     test_plans()
     test_time_on_the_way()
     run_checks.test_runs()
+    controller_checks.test_all()
     test_hints()
     test_tokens(folder)
     test_audit()

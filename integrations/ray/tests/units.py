@@ -298,6 +298,8 @@ def test_vacancies() -> None:
     # A copy that fails does not delay another one, nor does that one start it too soon.
     broken = free(0, 5, 9.0)
     check(controller.starts([0, 1], [broken], 5.0) == ([(1, 0)], [broken]), "copy 1")
+    later = free(1, 5, 9.0)
+    check(controller.starts([0, 1], [later], 5.0) == ([(0, 0)], [later]), "copy 0")
     check(controller.starts([0, 1], [broken], 9.0) == ([(0, 5), (1, 0)], []), "both")
 
 

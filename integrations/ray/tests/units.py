@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 import controller_checks
+import daemon_checks
 import driver
 import run_checks
 from audit import History, lanes_granted_twice, promised_twice
@@ -315,6 +316,7 @@ def main() -> None:
     test_time_on_the_way()
     run_checks.test_runs()
     controller_checks.test_all()
+    daemon_checks.test_tensors_over_http()
     test_hints()
     test_tokens(folder)
     test_audit()

@@ -41,7 +41,7 @@ class Driver:
         self._changed = threading.Condition()
         self._numbers = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
-        #: Answers by the numbers of their questions. A late answer that nobody waits for is dropped.
+        #: Answers by the numbers of their questions. A late answer, for which no thread waits, is dropped.
         self._answers: dict[int, dict[str, Any] | None] = {}
         self._is_connected = False
 

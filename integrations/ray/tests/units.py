@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import controller_checks
+import daemon_checks
 import driver
 import run_checks
 from audit import History, lanes_granted_twice, promised_twice
@@ -297,6 +299,8 @@ def test_vacancies() -> None:
     # A copy that fails does not delay another one, nor does that one start it too soon.
     broken = free(0, 5, 9.0)
     check(controller.starts([0, 1], [broken], 5.0) == ([(1, 0)], [broken]), "copy 1")
+    later = free(1, 5, 9.0)
+    check(controller.starts([0, 1], [later], 5.0) == ([(0, 0)], [later]), "copy 0")
     check(controller.starts([0, 1], [broken], 9.0) == ([(0, 5), (1, 0)], []), "both")
 
 
@@ -311,6 +315,8 @@ def main() -> None:
     test_plans()
     test_time_on_the_way()
     run_checks.test_runs()
+    controller_checks.test_all()
+    daemon_checks.test_tensors_over_http()
     test_hints()
     test_tokens(folder)
     test_audit()

@@ -195,10 +195,13 @@ class Daemon:
             connection.close()
         if len(text) > ANSWER_BYTES_MAX:
             raise DaemonError(f"the answer from {self.url}{path} has over {ANSWER_BYTES_MAX} bytes")
+        # With a limit, `read` takes the end of the connection for that of the answer.
+        if answer.length:
+            raise DaemonError(f"no answer from {self.url}{path}: its last {answer.length} bytes are missing")
         return answer, text
 
     def _refused_or(self, answer: http.client.HTTPResponse, text: bytes, path: str) -> Any:
-        """The JSON value of an answer, or the start of its text. Raises ``DaemonError`` if the daemon refused."""
+        """The JSON value of an answer. Raises ``DaemonError`` if the daemon refused, or if it is no such value."""
         try:
             value = json.loads(text) if text.strip() else None
         except ValueError:
@@ -206,6 +209,8 @@ class Daemon:
         if answer.status >= 300:
             reason = value.get("error") if isinstance(value, dict) else value
             raise DaemonError(f"{self.url}{path}: {reason}", answer.status)
+        if isinstance(value, str):
+            raise DaemonError(f"the answer from {self.url}{path} is not of a daemon: {value}", answer.status)
         return value
 
 

@@ -76,7 +76,8 @@ class Function:
         """
         tensors = {name: Tensor.of(value) for name, value in inputs.items()}
         parameters = priority(class_)
-        return await self._run(lambda: self._replica.infer(tensors, parameters, timeout_s))
+        found: dict[str, Tensor] = await self._run(lambda: self._replica.infer(tensors, parameters, timeout_s))
+        return found
 
     async def __call__(self, request: Request) -> Response:
         """Runs the function on an HTTP request, whose body is JSON of the KServe v2 protocol."""
@@ -87,8 +88,7 @@ class Function:
                 return _error(413, f"the body has over {BODY_BYTES_MAX} bytes")
         try:
             found = json.loads(body)
-            inputs, parameters = found["inputs"], found.get("parameters", {})
-            asked = {"inputs": inputs, "parameters": dict(parameters)}
+            asked = {**found, "inputs": found["inputs"], "parameters": dict(found.get("parameters", {}))}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return _error(400, f"the body is not a request of the KServe v2 protocol: {error!r}")
         if (endpoint := self._endpoint()) is None:

@@ -56,7 +56,8 @@ impl ComputeUnit<'_> {
     fn work(&mut self) -> Result<bool, Corrupt> {
         let mut worked = false;
         let mut left_behind = None;
-        // Looking for the chunk is part of the cost of its launch.
+        // Taking a chunk is part of the cost of its launch, and so is giving back the one before,
+        // if the unit goes from one to the other.
         let mut taken_ns = now_ns();
         while let Some((queue, chunk)) = self.claim(taken_ns)? {
             // Wakes another unit: this one may have been the last that served the queue it leaves.
@@ -71,7 +72,7 @@ impl ComputeUnit<'_> {
             if self.shared.link.state() != State::Running {
                 break;
             }
-            taken_ns = now_ns();
+            taken_ns = outcome.ended_ns;
         }
         Ok(worked)
     }

@@ -147,7 +147,9 @@ impl Vision {
     pub(super) fn median_confidence(&self, images: &[Tensor]) -> Result<f32> {
         let mut all = self.confidences(images)?;
         all.sort_by(f32::total_cmp);
-        Ok(all[all.len() / 2])
+        // Between two images, so that rounding does not matter.
+        let middle = all.len() / 2;
+        Ok(f32::midpoint(all[middle - 1], all[middle]))
     }
 
     /// Part of the images that need the third model.

@@ -56,12 +56,15 @@ impl ComputeUnit<'_> {
     fn work(&mut self) -> Result<bool, Corrupt> {
         let mut worked = false;
         let mut left_behind = None;
-        while let Some((queue, chunk)) = self.claim()? {
+        // Taking a chunk is part of the cost of its launch, and so is giving back the one before,
+        // if the unit goes from one to the other.
+        let mut taken_ns = now_ns();
+        while let Some((queue, chunk)) = self.claim(taken_ns)? {
             // Wakes another unit: this one may have been the last that served the queue it leaves.
             if let Some(before) = left_behind.filter(|before| *before != queue) {
                 self.shared.link.wake(before as u32, 1);
             }
-            let outcome = self.execute(queue, &chunk);
+            let outcome = self.execute(queue, &chunk, taken_ns);
             self.chunks.note(&outcome.record(self.index, QueueId(queue as u32), chunk.launch.record.launch));
             drop(chunk);
             left_behind = self.shared.finish(queue, &outcome)?.then_some(queue);
@@ -69,14 +72,15 @@ impl ComputeUnit<'_> {
             if self.shared.link.state() != State::Running {
                 break;
             }
+            taken_ns = outcome.ended_ns;
         }
         Ok(worked)
     }
 
     /// Takes the next chunk of the queues it serves.
-    fn claim(&mut self) -> Result<Option<(usize, Chunk)>, Corrupt> {
+    fn claim(&mut self, now_ns: u64) -> Result<Option<(usize, Chunk)>, Corrupt> {
         self.shared.link.refresh(self.index, &mut self.order);
-        self.shared.claim(&self.order.queues, now_ns())
+        self.shared.claim(&self.order.queues, now_ns)
     }
 
     /// Grows the scratch memory for the largest loaded kernel. Called between chunks and after a
@@ -104,9 +108,9 @@ impl ComputeUnit<'_> {
         }
     }
 
-    fn execute(&mut self, queue: usize, chunk: &Chunk) -> Outcome {
+    /// Runs a chunk that it began to look for at `started_ns`.
+    fn execute(&mut self, queue: usize, chunk: &Chunk, started_ns: u64) -> Outcome {
         let launch = &*chunk.launch;
-        let started_ns = now_ns();
         self.shared.running.fetch_add(1, Relaxed);
         let has_scratch = self.scratch.grow(launch.kernel().facts.scratch_bytes).is_ok();
         let words = self.shared.link.unit(self.index);

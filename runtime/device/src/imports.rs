@@ -6,8 +6,8 @@ use std::fmt;
 /// Size of a handle in bytes.
 pub const HANDLE_BYTES: usize = 64;
 
-/// A handle under which a process has exported device memory. Whoever has the handle may open the
-/// memory, so it is not printed.
+/// A handle under which a process has exported device memory. It is not printed: a process that has
+/// the handle may open the memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MemoryHandle(pub [u8; HANDLE_BYTES]);
 

@@ -56,8 +56,6 @@ impl ComputeUnit<'_> {
     fn work(&mut self) -> Result<bool, Corrupt> {
         let mut worked = false;
         let mut left_behind = None;
-        // Taking a chunk is part of the cost of its launch, and so is giving back the one before,
-        // if the unit goes from one to the other.
         let mut taken_ns = now_ns();
         while let Some((queue, chunk)) = self.claim(taken_ns)? {
             // Wakes another unit: this one may have been the last that served the queue it leaves.
@@ -72,7 +70,7 @@ impl ComputeUnit<'_> {
             if self.shared.link.state() != State::Running {
                 break;
             }
-            taken_ns = outcome.ended_ns;
+            taken_ns = now_ns();
         }
         Ok(worked)
     }
@@ -108,9 +106,10 @@ impl ComputeUnit<'_> {
         }
     }
 
-    /// Runs a chunk that it began to look for at `started_ns`.
-    fn execute(&mut self, queue: usize, chunk: &Chunk, started_ns: u64) -> Outcome {
+    /// Runs a chunk that it began to take at `taken_ns`.
+    fn execute(&mut self, queue: usize, chunk: &Chunk, taken_ns: u64) -> Outcome {
         let launch = &*chunk.launch;
+        let started_ns = now_ns();
         self.shared.running.fetch_add(1, Relaxed);
         let has_scratch = self.scratch.grow(launch.kernel().facts.scratch_bytes).is_ok();
         let words = self.shared.link.unit(self.index);
@@ -123,7 +122,7 @@ impl ComputeUnit<'_> {
         // evicted and they have ended, or the kernel was stopped before them.
         let missing = launch.first_missing(given.start, given.end);
         let stopped_at = if missing < given.end && !launch.is_evicted() { missing } else { given.end };
-        Outcome { given, stopped_at, end, started_ns, ended_ns: now_ns() }
+        Outcome { given, stopped_at, end, taken_ns, started_ns, ended_ns: now_ns() }
     }
 
     /// Calls the kernel.

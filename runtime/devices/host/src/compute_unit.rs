@@ -56,13 +56,12 @@ impl ComputeUnit<'_> {
     fn work(&mut self) -> Result<bool, Corrupt> {
         let mut worked = false;
         let mut left_behind = None;
-        let mut taken_ns = now_ns();
-        while let Some((queue, chunk)) = self.claim(taken_ns)? {
+        while let Some((queue, chunk)) = self.claim()? {
             // Wakes another unit: this one may have been the last that served the queue it leaves.
             if let Some(before) = left_behind.filter(|before| *before != queue) {
                 self.shared.link.wake(before as u32, 1);
             }
-            let outcome = self.execute(queue, &chunk, taken_ns);
+            let outcome = self.execute(queue, &chunk);
             self.chunks.note(&outcome.record(self.index, QueueId(queue as u32), chunk.launch.record.launch));
             drop(chunk);
             left_behind = self.shared.finish(queue, &outcome)?.then_some(queue);
@@ -70,15 +69,14 @@ impl ComputeUnit<'_> {
             if self.shared.link.state() != State::Running {
                 break;
             }
-            taken_ns = now_ns();
         }
         Ok(worked)
     }
 
     /// Takes the next chunk of the queues it serves.
-    fn claim(&mut self, now_ns: u64) -> Result<Option<(usize, Chunk)>, Corrupt> {
+    fn claim(&mut self) -> Result<Option<(usize, Chunk)>, Corrupt> {
         self.shared.link.refresh(self.index, &mut self.order);
-        self.shared.claim(&self.order.queues, now_ns)
+        self.shared.claim(&self.order.queues, now_ns())
     }
 
     /// Grows the scratch memory for the largest loaded kernel. Called between chunks and after a
@@ -106,8 +104,7 @@ impl ComputeUnit<'_> {
         }
     }
 
-    /// Runs a chunk that it began to take at `taken_ns`.
-    fn execute(&mut self, queue: usize, chunk: &Chunk, taken_ns: u64) -> Outcome {
+    fn execute(&mut self, queue: usize, chunk: &Chunk) -> Outcome {
         let launch = &*chunk.launch;
         let started_ns = now_ns();
         self.shared.running.fetch_add(1, Relaxed);
@@ -122,7 +119,7 @@ impl ComputeUnit<'_> {
         // evicted and they have ended, or the kernel was stopped before them.
         let missing = launch.first_missing(given.start, given.end);
         let stopped_at = if missing < given.end && !launch.is_evicted() { missing } else { given.end };
-        Outcome { given, stopped_at, end, taken_ns, started_ns, ended_ns: now_ns() }
+        Outcome { given, stopped_at, end, started_ns, ended_ns: now_ns() }
     }
 
     /// Calls the kernel.

@@ -54,9 +54,6 @@ pub(crate) struct Outcome {
     /// Blocks from here on did not run or did not finish, because the stop word was set.
     pub(crate) stopped_at: u64,
     pub(crate) end: End,
-    /// When the compute unit began to take the chunk, which is part of the cost of its launch.
-    pub(crate) taken_ns: u64,
-    /// When its first block started.
     pub(crate) started_ns: u64,
     pub(crate) ended_ns: u64,
 }
@@ -64,7 +61,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// How long the compute unit was busy with the chunk, in nanoseconds.
     pub(crate) fn busy_ns(&self) -> u64 {
-        self.ended_ns.saturating_sub(self.taken_ns)
+        self.ended_ns.saturating_sub(self.started_ns)
     }
 
     /// The record of the chunk for observers.
@@ -83,7 +80,7 @@ impl Outcome {
             queue,
             first_block,
             blocks,
-            began_ns: self.taken_ns,
+            began_ns: self.started_ns,
             ended_ns: self.ended_ns,
             end,
         }
@@ -329,8 +326,7 @@ impl Active {
             (true, uninterrupted_ns) => now_ns.saturating_add(uninterrupted_ns),
         };
         self.time.begin(now_ns);
-        // Another compute unit may have begun to take its chunk earlier.
-        self.started_ns = Some(self.started_ns.map_or(now_ns, |started| started.min(now_ns)));
+        self.started_ns.get_or_insert(now_ns);
         let (launch, deadline_ns) = (self.launch.clone(), now_ns.saturating_add(left_ns));
         Some(Chunk { launch, blocks, deadline_ns, interruptible_from_ns, block_ns: self.block_ns })
     }

@@ -88,18 +88,18 @@ pub struct Function<'s> {
     pub operations: Vec<Operation>,
 }
 
+/// The pointers through which a kernel writes: the index of the parameter, and the offset in it in
+/// bytes. `None` if that is not known.
+pub type Writes<'a> = dyn Fn(&Kernel) -> Option<Vec<(usize, usize)>> + 'a;
+
 impl<'s> Function<'s> {
-    /// The function of a pattern. `writes` has the pointers through which a kernel writes: the
-    /// index of the parameter, and the offset in it in bytes. `None` if that is not known; the
-    /// kernel then counts as writing through all of its own, and through those of earlier launches,
-    /// which may have stored them in memory.
+    /// The function of a pattern. A kernel whose writes are not known counts as writing
+    /// through all pointers of its own, and through those of earlier launches, which may have stored
+    /// them in memory.
     ///
     /// # Errors
     /// A fill that would be too many operations, or too large constants.
-    pub fn of(
-        pattern: &'s Pattern<'s, '_>,
-        writes: &dyn Fn(&Kernel) -> Option<Vec<(usize, usize)>>,
-    ) -> Result<Function<'s>, Unstorable> {
+    pub fn of(pattern: &'s Pattern<'s, '_>, writes: &Writes<'_>) -> Result<Function<'s>, Unstorable> {
         let mut builder = Builder {
             uses: uses(pattern, writes),
             memory: HashMap::new(),
@@ -130,7 +130,7 @@ struct Uses {
 }
 
 /// The uses of each allocation.
-fn uses(pattern: &Pattern<'_, '_>, writes: &dyn Fn(&Kernel) -> Option<Vec<(usize, usize)>>) -> HashMap<usize, Uses> {
+fn uses(pattern: &Pattern<'_, '_>, writes: &Writes<'_>) -> HashMap<usize, Uses> {
     let mut all: HashMap<usize, Uses> = HashMap::new();
     let mut passed = BTreeSet::new();
     for (index, step) in pattern.run.steps.iter().enumerate() {

@@ -152,8 +152,8 @@ impl Correspondence<'_, '_, '_, '_, '_> {
                 same("grid", grid, grid2).map_err(launch)?;
                 same("block", block, block2).map_err(launch)?;
                 same("dynamic shared memory", shared_bytes, shared2).map_err(launch)?;
-                let pairs = params.iter().zip(params2).enumerate();
-                pairs.map(|(index, (one, two))| self.param(index, one, two)).collect::<Result<(), _>>().map_err(launch)
+                let mut pairs = params.iter().zip(params2).enumerate();
+                pairs.try_for_each(|(index, (one, two))| self.param(index, one, two)).map_err(launch)
             }
             _ => Err(format!("is {} instead of {}", name_of(two), name_of(one))),
         }

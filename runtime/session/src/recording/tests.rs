@@ -408,7 +408,8 @@ fn calls_that_functions_do_not_have_are_refused() {
     let copy = Record::CopyWithin { stream: 0, to: MEMORY.at, from: MEMORY.at, bytes: 1000 };
     let variable = Record::GetVariable { module: 9, name: "table" };
     let span = [MEMORY.at + (1 << 29), 64].map(u64::to_le_bytes).concat();
-    let cases: [(&str, &dyn Fn(&mut Tape)); 6] = [
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut Tape));
+    let cases: [Case<'_>; 6] = [
         ("call 8 (cuLaunchKernel) is a cooperative launch", &|tape| {
             tape.call(launch, &[]);
         }),

@@ -27,7 +27,7 @@ mod tests;
 mod unstorable;
 
 pub use format::{Call, Item, Recording, RecordingError, recording_head};
-pub use function::{Buffer, Function, Operation, Role};
+pub use function::{Buffer, Function, Operation, Role, Writes};
 pub use pattern::{Pattern, Values};
 pub use runs::Run;
 pub use steps::{Action, Kernel, Param, Place, Step, Steps};

@@ -85,7 +85,7 @@ pub use record::{Record, records};
 pub use recorder::{Recorder, Wait};
 pub use recording::{
     Action, Buffer, Call, Function, Item, Kernel, Operation, Param, Pattern, Place, Recording, RecordingError, Role,
-    Run, Step, Steps, Unstorable, Values, recording_head,
+    Run, Step, Steps, Unstorable, Values, Writes, recording_head,
 };
 pub use refused::{Output, Refused};
 pub use replay::Replayer;

@@ -5,13 +5,16 @@
 //! when it succeeds. A step that fails or is cancelled leaves both the values and the state
 //! unchanged, since no step overwrites state that it reads ([`atoll_kgraph::Session`]). The
 //! engine's thread manages the memory of a session (`worker/sessions.rs`), which exists from its
-//! first step on.
+//! first step on. The memory of a CUDA session may be suspended to host memory and come back
+//! (`worker/suspension.rs`).
 
 use crate::error::InvokeError;
 use crate::function::Function;
 use crate::limits::SESSIONS_PER_TENANT_MAX;
+use crate::suspension::SuspendedSession;
 pub use atoll_core::memory::SessionId;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An open session.
@@ -23,6 +26,8 @@ pub(crate) struct Session {
     pub(crate) memory_bytes: Option<u64>,
     /// How long it is kept without a step, in nanoseconds.
     pub(crate) idle_ns: u64,
+    /// The address of its memory as kernels see it, once it is known; 0 before that.
+    address: AtomicU64,
     progress: Mutex<Progress>,
 }
 
@@ -40,6 +45,15 @@ struct Progress {
 impl Session {
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address of its memory as kernels see it, if that is known. It stays the same.
+    pub(crate) fn address(&self) -> Option<u64> {
+        Some(self.address.load(Ordering::Relaxed)).filter(|address| *address != 0)
+    }
+
+    pub(crate) fn set_address(&self, address: u64) {
+        self.address.store(address, Ordering::Relaxed);
     }
 
     /// The current values of its symbols.
@@ -125,12 +139,22 @@ impl Sessions {
             return Err(InvokeError::BadInput(reason));
         }
         let values = kept.first();
-        self.insert(id, function, values, None, idle_ns)
+        self.insert(id, function, values, None, (idle_ns, None))
     }
 
     /// Opens a CUDA session with memory of its own, which is kept until the session is closed.
     pub(crate) fn open_memory(&self, id: SessionId, function: Arc<Function>, bytes: u64) -> Result<(), InvokeError> {
-        self.insert(id, function, Vec::new(), Some(bytes), u64::MAX)
+        self.insert(id, function, Vec::new(), Some(bytes), (u64::MAX, None))
+    }
+
+    /// As [`Sessions::open_memory`], with the size and address of a suspended session.
+    pub(crate) fn open_suspended(
+        &self,
+        id: SessionId,
+        function: Arc<Function>,
+        contents: &SuspendedSession,
+    ) -> Result<(), InvokeError> {
+        self.insert(id, function, Vec::new(), Some(contents.bytes), (u64::MAX, contents.address))
     }
 
     fn insert(
@@ -139,7 +163,7 @@ impl Sessions {
         function: Arc<Function>,
         values: Vec<i64>,
         memory_bytes: Option<u64>,
-        idle_ns: u64,
+        (idle_ns, address): (u64, Option<u64>),
     ) -> Result<(), InvokeError> {
         let mut all = self.all();
         let tenant = &function.key.tenant;
@@ -147,7 +171,8 @@ impl Sessions {
             return Err(InvokeError::TooManySessions { limit: SESSIONS_PER_TENANT_MAX });
         }
         let progress = Progress { values, next: None, state_bytes: None, is_running: false };
-        all.insert(id, Arc::new(Session { id, function, memory_bytes, idle_ns, progress: Mutex::new(progress) }));
+        let (address, progress) = (AtomicU64::new(address.unwrap_or_default()), Mutex::new(progress));
+        all.insert(id, Arc::new(Session { id, function, memory_bytes, idle_ns, address, progress }));
         Ok(())
     }
 

@@ -156,7 +156,7 @@ pub enum Event {
         /// The session.
         session: SessionId,
     },
-    /// An [`Action::Suspend`] failed: the session keeps its memory. [`Event::Resume`] follows.
+    /// An [`Action::Suspend`] failed: the session keeps its memory.
     StaysOnDevice {
         /// The session.
         session: SessionId,

@@ -241,6 +241,7 @@ impl Memory {
         if let Some(session) = self.sessions.get_mut(id) {
             (session.suspension.is_leaving, session.suspension.stays_until) = (false, until);
             self.refuse_misfits();
+            self.serve_cold();
         }
     }
 }

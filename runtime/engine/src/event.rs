@@ -69,6 +69,8 @@ pub(crate) enum SuspensionCommand {
     Take { session: SessionId, answer: Sender<Result<SuspendedSession, SuspendError>> },
     /// Take over the contents of a session that was opened with them, for a function.
     Adopt { session: SessionId, owner: FunctionId, contents: SuspendedSession, answer: Sender<()> },
+    /// The client of a session that could not be suspended does not use it now.
+    Released { session: SessionId },
     /// List the CUDA sessions that have memory.
     List { answer: Sender<Vec<MemorySession>> },
 }

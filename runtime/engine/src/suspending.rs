@@ -6,16 +6,38 @@ use crate::event::{Command, SuspensionCommand};
 use crate::handle::EngineHandle;
 use crate::session::SessionId;
 use crate::suspension::{MemorySession, SuspendError, SuspendedSession};
+use crossbeam_channel::{RecvTimeoutError, bounded};
+use std::time::Duration;
 
 impl EngineHandle {
     /// Moves the memory of a CUDA session to host memory, once its running flush has ended. The next
-    /// flush brings it back. Succeeds at once if the memory is not on the device. Blocks.
+    /// flush brings it back. Succeeds at once if the memory is not on the device. Blocks for at most
+    /// `patience`.
     ///
     /// # Errors
     /// If there is no such session, or no host memory for it, or its memory is lost.
-    pub fn suspend_session(&self, session: SessionId) -> Result<(), SuspendError> {
-        let asked = self.ask(|answer| Command::Suspension(SuspensionCommand::Suspend { session, answer }));
-        asked.unwrap_or(Err(SuspendError::ShuttingDown))
+    /// [`SuspendError::Busy`] after the time: the session is suspended later.
+    pub fn suspend_session(&self, session: SessionId, patience: Duration) -> Result<(), SuspendError> {
+        let (answer, answered) = bounded(1);
+        self.send(Command::Suspension(SuspensionCommand::Suspend { session, answer }));
+        answered.recv_timeout(patience).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => Err(SuspendError::Busy),
+            RecvTimeoutError::Disconnected => Err(SuspendError::ShuttingDown),
+        })
+    }
+
+    /// Keeps a CUDA session from being suspended until [`EngineHandle::release_session`]. Returns
+    /// whether it is suspended already, or on its way. For the client's thread, which then has a
+    /// flush.
+    pub fn hold_session(&self, session: SessionId) -> bool {
+        self.shared.sessions.find(session).is_some_and(|session| session.hold())
+    }
+
+    /// Ends [`EngineHandle::hold_session`].
+    pub fn release_session(&self, session: SessionId) {
+        if self.shared.sessions.find(session).is_some_and(|session| session.release()) {
+            self.send(Command::Suspension(SuspensionCommand::Released { session }));
+        }
     }
 
     /// Takes the contents of a suspended session and closes the session. Blocks.

@@ -140,6 +140,9 @@ pub enum SuspendError {
     /// Its memory cannot be read.
     #[error("the session is not suspended: its memory cannot be read: {0}")]
     Unreadable(String),
+    /// Its client uses it.
+    #[error("the session is not suspended yet: its client uses it; it is suspended as soon as its work has ended")]
+    Busy,
     /// It is on its device.
     #[error("the session is not suspended")]
     OnDevice,

@@ -433,12 +433,20 @@ impl Inference for FleetHandle {
         }
     }
 
-    fn suspend_session(&self, session: SessionId) -> Result<(), SuspendError> {
-        self.of_session(session).map_or(Err(SuspendError::NoSession), |member| member.suspend_session(session))
+    fn suspend_session(&self, session: SessionId, patience: Duration) -> Result<(), SuspendError> {
+        self.of_session(session).ok_or(SuspendError::NoSession)?.suspend_session(session, patience)
+    }
+
+    fn hold_session(&self, session: SessionId) -> bool {
+        self.of_session(session).is_some_and(|member| member.hold_session(session))
+    }
+
+    fn release_session(&self, session: SessionId) {
+        self.of_session(session).into_iter().for_each(|member| member.release_session(session));
     }
 
     fn take_suspended(&self, session: SessionId) -> Result<SuspendedSession, SuspendError> {
-        self.of_session(session).map_or(Err(SuspendError::NoSession), |member| member.take_suspended(session))
+        self.of_session(session).ok_or(SuspendError::NoSession)?.take_suspended(session)
     }
 
     fn open_suspended(&self, function: &FunctionKey, contents: SuspendedSession) -> Reopened {

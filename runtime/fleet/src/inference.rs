@@ -222,13 +222,24 @@ pub trait Inference: Send + Sync + 'static {
     }
 
     /// Moves the memory of a CUDA session to host memory; see
-    /// [`EngineHandle::suspend_session`](atoll_engine::EngineHandle::suspend_session). Blocks.
+    /// [`EngineHandle::suspend_session`](atoll_engine::EngineHandle::suspend_session). Blocks for at
+    /// most `patience`.
     ///
     /// # Errors
-    /// If there is no such session, or no host memory for it, or its memory is lost.
-    fn suspend_session(&self, _session: SessionId) -> Result<(), SuspendError> {
+    /// If there is no such session, or no host memory for it, or its memory is lost, or its running
+    /// work does not end in time.
+    fn suspend_session(&self, _session: SessionId, _patience: Duration) -> Result<(), SuspendError> {
         Err(SuspendError::NoSession)
     }
+
+    /// Keeps a CUDA session from being suspended until [`Inference::release_session`]. Returns
+    /// whether it is suspended already, or on its way.
+    fn hold_session(&self, _session: SessionId) -> bool {
+        false
+    }
+
+    /// Ends [`Inference::hold_session`].
+    fn release_session(&self, _session: SessionId) {}
 
     /// Takes the contents of a suspended CUDA session, which is closed. Blocks.
     ///

@@ -72,9 +72,15 @@ pub trait Member: Send + Sync + 'static {
         InvocationId(u64::MAX)
     }
 
-    fn suspend_session(&self, _session: SessionId) -> Result<(), SuspendError> {
+    fn suspend_session(&self, _session: SessionId, _patience: Duration) -> Result<(), SuspendError> {
         Err(SuspendError::NoSession)
     }
+
+    fn hold_session(&self, _session: SessionId) -> bool {
+        false
+    }
+
+    fn release_session(&self, _session: SessionId) {}
 
     fn take_suspended(&self, _session: SessionId) -> Result<SuspendedSession, SuspendError> {
         Err(SuspendError::NoSession)
@@ -177,8 +183,16 @@ impl Member for EngineHandle {
         EngineHandle::submit_flush(self, session, request, reply)
     }
 
-    fn suspend_session(&self, session: SessionId) -> Result<(), SuspendError> {
-        EngineHandle::suspend_session(self, session)
+    fn suspend_session(&self, session: SessionId, patience: Duration) -> Result<(), SuspendError> {
+        EngineHandle::suspend_session(self, session, patience)
+    }
+
+    fn hold_session(&self, session: SessionId) -> bool {
+        EngineHandle::hold_session(self, session)
+    }
+
+    fn release_session(&self, session: SessionId) {
+        EngineHandle::release_session(self, session);
     }
 
     fn take_suspended(&self, session: SessionId) -> Result<SuspendedSession, SuspendError> {

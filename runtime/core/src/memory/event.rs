@@ -160,6 +160,13 @@ pub enum Event {
     StaysOnDevice {
         /// The session.
         session: SessionId,
+        /// Whether its client is about to use it; [`Event::Released`] follows.
+        is_held: bool,
+    },
+    /// The client of a session that was held does not use it now.
+    Released {
+        /// The session.
+        session: SessionId,
     },
     /// The code of a function is on the device: loads its constants if nothing has to be reclaimed
     /// for them.

@@ -34,6 +34,8 @@ pub(super) struct Suspension {
     is_wanted: bool,
     /// Its memory is being copied to host memory.
     pub(super) is_leaving: bool,
+    /// Its client is about to use it.
+    is_held: bool,
     /// It could not be suspended, so others do not wait for that before this time.
     stays_until: Nanos,
 }
@@ -54,7 +56,12 @@ pub struct SessionState {
 impl Suspension {
     pub(super) fn of(may_suspend: bool) -> Suspension {
         let (idle_since, stays_until) = (Nanos(0), Nanos(0));
-        Suspension { may_suspend, running: 0, idle_since, is_wanted: false, is_leaving: false, stays_until }
+        let (is_wanted, is_leaving, is_held) = (false, false, false);
+        Suspension { may_suspend, running: 0, idle_since, is_wanted, is_leaving, is_held, stays_until }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running == 0 && !self.is_held
     }
 
     /// An invocation of the session ended.
@@ -174,7 +181,7 @@ impl Memory {
             .filter(|(id, session)| is_other(**id) && is_of(session) && self.may_leave(session))
             .map(|(id, session)| (!is_in_the_way(session), session.suspension.idle_since, *id, session))
             .collect();
-        let idle = others.iter().filter(|(.., session)| session.suspension.running == 0);
+        let idle = others.iter().filter(|(.., session)| session.suspension.is_idle());
         let Some(&(_, since, first, _)) = idle.min_by_key(|(is_aside, since, id, _)| (*is_aside, *since, *id)) else {
             return !others.is_empty();
         };
@@ -197,8 +204,8 @@ impl Memory {
     /// Suspends a session if that was requested and none of its invocations is prepared.
     pub(super) fn suspend_wanted(&mut self, id: SessionId) {
         let may_begin = self.sessions.get_mut(id).is_some_and(|session| {
-            let Suspension { running, is_wanted, is_leaving, .. } = session.suspension;
-            is_wanted && running == 0 && !is_leaving && session.begun
+            let Suspension { is_wanted, is_leaving, .. } = session.suspension;
+            is_wanted && session.suspension.is_idle() && !is_leaving && session.begun
         });
         if may_begin && !self.lost {
             self.begin_suspension(id);
@@ -208,7 +215,7 @@ impl Memory {
     fn begin_suspension(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Some(place) = session.place else { return };
-        (session.suspension.is_leaving, session.suspension.is_wanted) = (true, false);
+        session.suspension.is_leaving = true;
         // Its waiting invocation needs memory for the session again.
         let is_of = |invocation: &Invocation| invocation.session.is_some_and(|own| own.session == id);
         let waiting = self.invocations.iter().filter(|(_, invocation)| !invocation.prepared && is_of(invocation));
@@ -225,7 +232,7 @@ impl Memory {
     /// The contents of a session are in host memory: frees its memory.
     pub(super) fn note_suspended(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id).filter(|session| session.suspension.is_leaving) else { return };
-        (session.suspension.is_leaving, session.begun) = (false, false);
+        (session.suspension.is_leaving, session.suspension.is_wanted, session.begun) = (false, false, false);
         let (tenant, class, place) = (session.tenant.clone(), session.class, session.place.take());
         let Some(place) = place else { return };
         self.count_state(&tenant, class, place.bytes, false);
@@ -235,14 +242,34 @@ impl Memory {
         self.forget_tenant(&tenant);
     }
 
-    /// A session could not be suspended. Invocations that waited for that may not fit any more.
-    pub(super) fn note_stays(&mut self, id: SessionId) {
+    /// A session could not be suspended. Unless that is because its client uses it, invocations that
+    /// waited for it may not fit any more.
+    pub(super) fn note_stays(&mut self, id: SessionId, is_held: bool) {
         let until = Nanos(self.now.0.saturating_add(self.suspend_idle_ns.unwrap_or(0).max(STAYS_NS)));
-        if let Some(session) = self.sessions.get_mut(id) {
-            (session.suspension.is_leaving, session.suspension.stays_until) = (false, until);
+        let Some(Suspension { is_leaving, is_held: held, is_wanted, stays_until, .. }) = self.suspension_of(id) else {
+            return;
+        };
+        *is_leaving = false;
+        if is_held {
+            *held = true;
+        } else {
+            (*is_wanted, *stays_until) = (false, until);
             self.refuse_misfits();
+        }
+        self.serve_cold();
+    }
+
+    /// The client of a session does not use it now.
+    pub(super) fn note_released(&mut self, id: SessionId) {
+        if let Some(suspension) = self.suspension_of(id) {
+            suspension.is_held = false;
+            self.suspend_wanted(id);
             self.serve_cold();
         }
+    }
+
+    fn suspension_of(&mut self, id: SessionId) -> Option<&mut Suspension> {
+        self.sessions.get_mut(id).map(|session| &mut session.suspension)
     }
 }
 

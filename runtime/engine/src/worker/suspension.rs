@@ -36,6 +36,7 @@ impl Worker {
                 self.holdings.suspended.contents.insert(session, Contents { session: contents, owner, written: 0 });
                 let _ = answer.send(());
             }
+            SuspensionCommand::Released { session } => drop(self.notify_memory(MemoryEvent::Released { session })),
             SuspensionCommand::List { answer } => drop(answer.send(self.memory_sessions())),
         }
     }
@@ -79,8 +80,11 @@ impl Worker {
         match self.leave(session, place) {
             Ok(leaving) => self.holdings.suspended.leaving.push(leaving),
             Err(error) => {
-                self.note_memory(MemoryEvent::StaysOnDevice { session });
-                self.note_stays(session, error);
+                let is_held = error == SuspendError::Busy;
+                self.note_memory(MemoryEvent::StaysOnDevice { session, is_held });
+                if !is_held {
+                    self.note_stays(session, error);
+                }
             }
         }
     }
@@ -89,11 +93,15 @@ impl Worker {
         if let Some(lost) = &self.lost {
             return Err(SuspendError::Unreadable(lost.clone()));
         }
+        let own = self.shared.sessions.find(session).ok_or(SuspendError::NoSession)?;
+        if !own.leave() {
+            return Err(SuspendError::Busy);
+        }
         if self.holdings.suspended.contents.contains_key(&session) {
             return Ok(Leaving { session, place, copied: None });
         }
-        let own = self.shared.sessions.find(session).ok_or(SuspendError::NoSession)?;
-        let host = self.holdings.suspended.host.take(&own.function.key.tenant, place.bytes)?;
+        let host = self.holdings.suspended.host.take(&own.function.key.tenant, place.bytes);
+        let host = host.inspect_err(|_| own.set_back())?;
         let contents = SuspendedSession::new(place.bytes, own.address(), host);
         Ok(Leaving { session, place, copied: Some(Contents { session: contents, owner: own.function.id, written: 0 }) })
     }
@@ -139,8 +147,11 @@ impl Worker {
             Ok(None) => self.end_suspension(),
             Err(error) => {
                 self.holdings.suspended.leaving.remove(0);
+                if let Some(own) = self.shared.sessions.find(session) {
+                    own.set_back();
+                }
                 self.note_stays(session, SuspendError::Unreadable(error.to_string()));
-                self.notify_memory(MemoryEvent::StaysOnDevice { session });
+                self.notify_memory(MemoryEvent::StaysOnDevice { session, is_held: false });
                 self.act();
             }
         }
@@ -216,6 +227,7 @@ impl Worker {
     fn end_return(&mut self, task: TaskId, session: &Arc<Session>) {
         self.holdings.suspended.returning.remove(0);
         self.holdings.suspended.contents.remove(&session.id);
+        session.set_back();
         self.holdings.suspended.resumptions += 1;
         tracing::info!(session = session.id.0, function = %session.function.key, "session resumed");
         self.write_inputs_of_resumed(task);

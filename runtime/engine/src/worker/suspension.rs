@@ -36,7 +36,9 @@ impl Worker {
                 self.holdings.suspended.contents.insert(session, Contents { session: contents, owner, written: 0 });
                 let _ = answer.send(());
             }
-            SuspensionCommand::Released { session } => drop(self.notify_memory(MemoryEvent::Released { session })),
+            SuspensionCommand::Released { session } => {
+                self.notify_memory(MemoryEvent::Released { session });
+            }
             SuspensionCommand::List { answer } => drop(answer.send(self.memory_sessions())),
         }
     }

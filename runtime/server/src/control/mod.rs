@@ -6,6 +6,7 @@
 //! a peer disconnects, its call is cancelled.
 
 mod admission;
+mod cuda_sessions;
 pub(crate) mod devices;
 mod futures;
 mod graphs;

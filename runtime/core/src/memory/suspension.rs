@@ -125,11 +125,7 @@ impl Memory {
     /// Whether a session's memory can be had by others, after a while.
     fn may_leave(&self, session: &Session) -> bool {
         let Suspension { may_suspend, stays_until, .. } = session.suspension;
-        self.suspend_idle_ns.is_some()
-            && may_suspend
-            && session.begun
-            && session.place.is_some()
-            && stays_until <= self.now
+        self.suspend_idle_ns.is_some() && may_suspend && session.place.is_some() && stays_until <= self.now
     }
 
     /// Bytes of the sessions, of all tenants or of one, that can be suspended for an invocation of
@@ -181,7 +177,7 @@ impl Memory {
             .filter(|(id, session)| is_other(**id) && is_of(session) && self.may_leave(session))
             .map(|(id, session)| (!is_in_the_way(session), session.suspension.idle_since, *id, session))
             .collect();
-        let idle = others.iter().filter(|(.., session)| session.suspension.is_idle());
+        let idle = others.iter().filter(|(.., session)| session.begun && session.suspension.is_idle());
         let Some(&(_, since, first, _)) = idle.min_by_key(|(is_aside, since, id, _)| (*is_aside, *since, *id)) else {
             return !others.is_empty();
         };

@@ -161,7 +161,7 @@ impl Domains for ExecutorPool {
         let is_placed = match local {
             Some(local) => parts.place_at(at.0, bytes, local),
             None => {
-                let from = parts.bytes() / PLACES * (number % PLACES);
+                let from = parts.bytes() / PLACES * (1 + number % (PLACES - 1));
                 parts.place_from(at.0, bytes, from)
             }
         };

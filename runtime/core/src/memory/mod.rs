@@ -57,7 +57,7 @@ use crate::ids::{CLASSES, Class, DeviceOffset, Nanos, TaskId};
 use crate::residency::{ItemId, Residency};
 use crate::tenant::Tenant;
 use constants::{Constants, Membership};
-use ledger::{Ledger, Purpose};
+use ledger::Ledger;
 use loads::Load;
 use min_residency::Victims;
 use quota::Quotas;

@@ -13,6 +13,8 @@
 //! except that its memory may have to be at the same place as before ([`SessionSpec::at`]).
 
 use super::event::{Action, Place, SessionId, SessionSpec, Turn, earlier};
+use super::ledger::Purpose;
+use super::min_residency::Victims;
 use super::quota::TenantBytes;
 use super::sessions::Session;
 use super::{Invocation, Memory};
@@ -97,7 +99,7 @@ impl Memory {
         while !self.ledger.allocate_at(place) {
             let is_short = place.bytes > self.ledger.free_bytes() || self.ledger.has_one_part();
             let freed = match is_short {
-                true => self.reclaim_one(super::Victims::All),
+                true => self.reclaim_one(Victims::All),
                 false => !self.has_session_at(place) && self.reclaim_idle(None),
             };
             if !freed {
@@ -115,7 +117,7 @@ impl Memory {
         let from = self.sessions.from;
         self.ledger
             .allocate_apart(bytes, from, &left)
-            .or_else(|| self.allocate(super::Purpose::Invocation, bytes, super::Victims::All))
+            .or_else(|| self.allocate(Purpose::Invocation, bytes, Victims::All))
     }
 
     fn has_session_at(&self, place: Place) -> bool {

@@ -6,7 +6,7 @@ use crate::suspension::{HostRoom, SuspendError, SuspendedSession};
 use atoll_core::TaskId;
 use atoll_core::memory::Place;
 use crossbeam_channel::Sender;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Suspended sessions, and copies from and to them.
@@ -19,6 +19,8 @@ pub(super) struct Suspended {
     pub(super) leaving: Vec<Leaving>,
     /// Invocations that wait until the contents of their session are on the device.
     pub(super) returning: Vec<TaskId>,
+    /// Invocations whose session came back, which have not had their turn since.
+    pub(super) returned: BTreeSet<TaskId>,
     /// Who waits for the suspension of a session.
     pub(super) waiting: Vec<(SessionId, Sender<Result<(), SuspendError>>)>,
     pub(super) suspensions: u64,
@@ -50,6 +52,7 @@ impl Suspended {
             contents: BTreeMap::new(),
             leaving: Vec::new(),
             returning: Vec::new(),
+            returned: BTreeSet::new(),
             waiting: Vec::new(),
             suspensions: 0,
             resumptions: 0,

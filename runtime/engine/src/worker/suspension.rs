@@ -10,7 +10,7 @@ use crate::function::FunctionId;
 use crate::session::{Session, SessionId};
 use crate::suspension::{MemorySession, SessionPlace, SuspendError, SuspendedSession, SuspensionStatistics};
 use atoll_core::memory::{Event as MemoryEvent, Place, SessionState};
-use atoll_core::{DeviceOffset, TaskId};
+use atoll_core::{DeviceOffset, Event as TaskEvent, TaskId};
 use atoll_device::{DeviceError, priority};
 use std::sync::Arc;
 
@@ -188,10 +188,13 @@ impl Worker {
     }
 
     /// Begins to copy the contents of an invocation's session to the device. The session keeps its
-    /// memory from now on.
+    /// memory from now on. Meanwhile the invocation is not ready for the scheduler, so that others
+    /// have their turn.
     pub(super) fn begin_return(&mut self, task: TaskId) {
         self.begin_session(task);
         self.note_memory(MemoryEvent::Prepared { task });
+        self.note_ready(task, None);
+        self.notify_scheduler(TaskEvent::TaskUnready { task });
         self.holdings.suspended.returning.push(task);
     }
 
@@ -225,14 +228,15 @@ impl Worker {
         true
     }
 
-    /// The contents of an invocation's session are on the device: the invocation begins.
+    /// The contents of an invocation's session are on the device: the invocation is ready.
     fn end_return(&mut self, task: TaskId, session: &Arc<Session>) {
         self.holdings.suspended.returning.remove(0);
         self.holdings.suspended.contents.remove(&session.id);
         session.set_back();
         self.holdings.suspended.resumptions += 1;
         tracing::info!(session = session.id.0, function = %session.function.key, "session resumed");
-        self.write_inputs_of_resumed(task);
+        self.holdings.suspended.returned.insert(task);
+        self.become_ready(task);
         self.act();
     }
 

@@ -92,6 +92,10 @@ impl Worker {
 
     /// Requests memory for an invocation; its inputs are written once it is granted.
     pub(super) fn prepare(&mut self, task: TaskId) {
+        if self.holdings.suspended.returned.remove(&task) {
+            // It has memory, and its session keeps it.
+            return self.write_inputs_of_resumed(task);
+        }
         if self.may_take_memory(task) {
             self.notify_memory(MemoryEvent::Prepare { task });
         }
@@ -133,8 +137,9 @@ impl Worker {
     }
 
     /// Writes the inputs of an invocation whose session is back on the device.
-    pub(super) fn write_inputs_of_resumed(&mut self, task: TaskId) {
+    fn write_inputs_of_resumed(&mut self, task: TaskId) {
         let mut instances = std::mem::take(&mut self.invocation(task).instances);
+        self.interrupt_evicted(task, &instances);
         let answer = self.write_inputs(task, &mut instances);
         self.invocation(task).instances = instances;
         match self.check(answer) {

@@ -28,10 +28,9 @@ impl Control {
         let (entry, app) = (self.cuda_session(principal, number)?, self.app.clone());
         let suspend = move || {
             app.engine.suspend_session(entry.session(), CUDA_SUSPEND_TIME).or_refuse()?;
-            Ok(report(&app, &entry, &app.engine.memory_sessions()))
+            Ok::<_, Refusal>(report(&app, &entry, &app.engine.memory_sessions()))
         };
-        let report: Result<_, Refusal> = blocking(suspend).await.ok_or_else(panicked)?;
-        plain(Answer::CudaSession(report?))
+        plain(Answer::CudaSession(blocking(suspend).await.ok_or_else(panicked)??))
     }
 
     pub(super) async fn resume_cuda_session(
@@ -49,10 +48,9 @@ impl Control {
         let device = device.map(named).transpose()?;
         let resume = move || {
             entry.resume(device).or_refuse()?;
-            Ok(report(&app, &entry, &app.engine.memory_sessions()))
+            Ok::<_, Refusal>(report(&app, &entry, &app.engine.memory_sessions()))
         };
-        let report: Result<_, Refusal> = blocking(resume).await.ok_or_else(panicked)?;
-        plain(Answer::CudaSession(report?))
+        plain(Answer::CudaSession(blocking(resume).await.ok_or_else(panicked)??))
     }
 
     /// A session that the principal sees.

@@ -7,7 +7,7 @@
 //!
 //! A session is suspended once it has been idle for a set time, or once the invocation has waited
 //! for that time. So sessions that take turns on a full device do not spend their time on copies,
-//! and nobody waits for an idle moment that never comes.
+//! and no invocation waits for an idle moment that never comes.
 //!
 //! A suspended session is unknown here: its next invocation is like the first one of a new session,
 //! except that its memory may have to be at the same place as before ([`SessionSpec::at`]).

@@ -363,7 +363,7 @@ fn a_tenant_at_its_quota_gets_the_memory_of_its_own_idle_sessions() {
     assert!(matches!(world.flush((3, 7, None)), Err(Refusal::OverQuota { .. })), "larger than the quota");
 }
 
-/// Sessions and functions at random: bytes add up, nobody waits forever, no prepared flush is without
+/// Sessions and functions at random: bytes add up, no flush waits forever, no prepared flush is without
 /// its session's memory, and places stay the same.
 #[test]
 fn random_flushes_are_all_served() {

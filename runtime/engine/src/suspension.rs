@@ -110,7 +110,8 @@ impl SuspendedSession {
 
     /// Adds the piece that is missing next.
     pub(crate) fn add(&mut self, piece: Vec<u8>) {
-        let is_zero = piece.iter().all(|byte| *byte == 0);
+        // Without a branch for each byte, so that the compiler uses vectors.
+        let is_zero = piece.chunks(4096).all(|part| part.iter().fold(0, |bits, byte| bits | byte) == 0);
         self.pieces.push((!is_zero).then(|| piece.into_boxed_slice()));
     }
 

@@ -61,9 +61,6 @@ impl Worker {
             if let Err(error) = self.allow_session(&session, place) {
                 return Ok(Some(InvokeError::Unavailable(error.to_string())));
             }
-            if let Some(address) = self.device.kernel_address(at) {
-                session.set_address(address);
-            }
             match place.bytes < CLEARED_BY_WRITING_MAX {
                 true => self.device.fill(at, 0, place.bytes)?,
                 false => self.device.give_back(at, place.bytes)?,
@@ -89,6 +86,9 @@ impl Worker {
         if !self.holdings.sessions.contains_key(&session.id) {
             let at = self.invocation(task).instances[0].state();
             let holder = (self.functions[&session.function.id].own_account(), MemoryKind::Invocations);
+            if let Some(address) = self.device.kernel_address(at).filter(|_| session.memory_bytes.is_some()) {
+                session.set_address(address);
+            }
             self.holdings.sessions.insert(session.id, SessionMemory { at, bytes, holder });
             self.accounts.pass(bytes, None, Some(holder), clock::now());
         }

@@ -8,9 +8,14 @@ pub(super) const CUDA_METRICS: &[Metric] = &[
     of_daemon(Kind::Gauge, "atoll_cuda_sessions", "Open sessions of CUDA programs", |s, out| {
         out.integer(&[], s.cuda.open.load(Relaxed));
     }),
-    of_daemon(Kind::Gauge, "atoll_cuda_session_memory_bytes", "Device memory of open CUDA sessions", |s, out| {
-        out.integer(&[], s.cuda.memory_bytes.load(Relaxed));
-    }),
+    of_daemon(
+        Kind::Gauge,
+        "atoll_cuda_session_memory_bytes",
+        "Memory of open CUDA sessions, on a device or suspended",
+        |s, out| {
+            out.integer(&[], s.cuda.memory_bytes.load(Relaxed));
+        },
+    ),
     of_daemon(Kind::Counter, "atoll_cuda_sessions_total", "Sessions of CUDA programs that were begun", |s, out| {
         out.integer(&[], s.cuda.begun.load(Relaxed));
     }),

@@ -6,6 +6,7 @@ use super::code::Module;
 use super::counts::{Counts, TenantSession};
 use super::errors::of_calls;
 use super::facts;
+use super::live::CallError;
 use super::registry::{Entry, Registry};
 use crate::limits::{CUDA_FLUSH_BLOCKS_MAX, CUDA_FLUSH_BYTES_MAX, CUDA_FLUSH_CALLS_MAX, CUDA_VARIABLES_BYTES};
 use atoll_engine::limits::FLUSH_BLOCKS_MAX;
@@ -110,7 +111,10 @@ impl EngineBackend {
         self.counts.launches.fetch_add(launches, Relaxed);
         let (answer, has_traps) = self.entry.with(|live| (live.run(calls), live.code.has_traps));
         answer.map(|result| result.outputs.into_iter().map(|output| output.bytes).collect()).map_err(|error| {
-            let code = of_calls(&error, has_traps);
+            let code = match &error {
+                CallError::NoMemory(_) => Code::OUT_OF_MEMORY,
+                CallError::Task(error) => of_calls(error, has_traps),
+            };
             tracing::warn!(session = %self.base, %error, %code, "calls of a CUDA session failed");
             let is_over = matches!(code, Code::DEVICE_UNAVAILABLE);
             self.broken = (code.is_sticky() || is_over).then_some(code);

@@ -43,6 +43,16 @@ pub(super) struct Live {
     pub(super) client: OwnedFd,
 }
 
+/// Why work of a program did not run, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallError {
+    /// No device has memory for the session. It stays suspended, and the work did not begin.
+    #[error("no device has memory for the session, which stays suspended: {0}")]
+    NoMemory(InvokeError),
+    #[error(transparent)]
+    Task(#[from] InvokeError),
+}
+
 /// Why a session is not suspended, resumed or moved.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
@@ -75,22 +85,22 @@ impl Live {
 
     /// Runs work of the program. If the session is suspended, it is resumed first: on its device, or
     /// on another one of the same kind if its device has no memory for it.
-    pub(super) fn run(&mut self, work: Vec<FlushWork>) -> Result<InvocationResult, InvokeError> {
+    pub(super) fn run(&mut self, work: Vec<FlushWork>) -> Result<InvocationResult, CallError> {
         let is_away = self.engine.hold_session(self.session);
         let resumed = if is_away { self.resume() } else { Ok(()) };
-        let answer = resumed.and_then(|()| self.submit(work));
+        let answer = resumed.and_then(|()| Ok(self.submit(work)?));
         self.engine.release_session(self.session);
         answer
     }
 
     /// Waits until the session is on a device.
-    fn resume(&mut self) -> Result<(), InvokeError> {
+    fn resume(&mut self) -> Result<(), CallError> {
         let begin = Instant::now();
         let mut others_at = begin;
         loop {
             let error = match self.touch() {
                 Ok(()) => return Ok(()),
-                Err(error) if !self.lacks_memory(&error) => return Err(error),
+                Err(error) if !self.lacks_memory(&error) => return Err(error.into()),
                 Err(error) => error,
             };
             if others_at <= Instant::now() {
@@ -100,8 +110,7 @@ impl Live {
                 }
             }
             if begin.elapsed() >= CUDA_RESUME_TIME || self.is_client_gone() {
-                tracing::warn!(session = %self.code.base, %error, "no device has memory for a suspended CUDA session");
-                return Err(error);
+                return Err(CallError::NoMemory(error));
             }
             std::thread::sleep(CUDA_RESUME_INTERVAL);
         }

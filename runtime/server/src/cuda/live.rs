@@ -88,7 +88,7 @@ impl Live {
     pub(super) fn run(&mut self, work: Vec<FlushWork>) -> Result<InvocationResult, CallError> {
         let is_away = self.engine.hold_session(self.session);
         let resumed = if is_away { self.resume() } else { Ok(()) };
-        let answer = resumed.and_then(|()| Ok(self.submit(work)?));
+        let answer = resumed.and_then(|()| self.submit(work).map_err(CallError::Task));
         self.engine.release_session(self.session);
         answer
     }

@@ -13,17 +13,24 @@ impl FleetHandle {
 
     /// The device that holds the sessions of a function.
     pub(super) fn home(&self, function: &FunctionKey) -> Result<&dyn Member, InvokeError> {
-        let first = || self.placements().get(function).and_then(|placement| placement.devices.first().copied());
-        let device = if self.0.members.len() == 1 { Some(DeviceId(0)) } else { first() };
-        let device = device.map(|device| self.usable(&[device])).transpose()?;
+        let device = self.first_of(function).map(|device| self.usable(&[device])).transpose()?;
         device.and_then(|device| self.member(device)).ok_or(InvokeError::UnknownFunction)
     }
 
-    /// Opens a session with the contents of a suspended one, on the device of a function.
+    /// The first device of a function.
+    fn first_of(&self, function: &FunctionKey) -> Option<DeviceId> {
+        match self.0.members.len() {
+            1 => Some(DeviceId(0)),
+            _ => self.placements().get(function).and_then(|placement| placement.devices.first().copied()),
+        }
+    }
+
+    /// Opens a session with the contents of a suspended one, on the device of a function. The device
+    /// may be drained: the contents take no memory there yet.
     pub(super) fn reopen(&self, function: &FunctionKey, contents: SuspendedSession) -> Reopened {
-        match self.home(function) {
-            Ok(member) => member.open_suspended(function, contents),
-            Err(error) => Err(Box::new((error, contents))),
+        match self.first_of(function).and_then(|device| self.member(device)) {
+            Some(member) => member.open_suspended(function, contents),
+            None => Err(Box::new((InvokeError::UnknownFunction, contents))),
         }
     }
 }

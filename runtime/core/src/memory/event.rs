@@ -14,6 +14,7 @@
 //!
 //! [`Action::Release`], [`Action::UnmapConstants`] and the notes for accounting cannot fail.
 
+use super::refusal::Refusal;
 use crate::ids::{Class, DeviceOffset, Nanos, TaskId};
 use crate::residency::ItemId;
 use crate::tenant::Tenant;

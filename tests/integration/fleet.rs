@@ -1,6 +1,7 @@
 //! A daemon with several devices: all of them serve, a failing one does not affect the others, and
 //! reports name the device.
 
+mod cold_starts;
 mod kills;
 
 use crate::cancel::{HARMLESS, metric};

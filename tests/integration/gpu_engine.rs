@@ -84,14 +84,15 @@ impl Gpu {
 
     /// Real-time requests preempt best-effort ones, and both get correct results.
     pub(crate) fn best_effort_work_makes_way(&self, engine: impl Fn(EngineConfig) -> Result<Engine>) -> Result<()> {
-        self.makes_way(engine, |_| true).map(drop)
+        self.makes_way(engine, None).map(drop)
     }
 
-    /// The same, until the statistics satisfy `is_enough`; returns them.
+    /// The same, until the statistics satisfy a condition; returns them. There are no more real-time
+    /// requests from then on, since best-effort blocks that are killed at short intervals never end.
     pub(crate) fn makes_way(
         &self,
         engine: impl Fn(EngineConfig) -> Result<Engine>,
-        is_enough: impl Fn(&EngineStatistics) -> bool + Sync,
+        until: Option<fn(&EngineStatistics) -> bool>,
     ) -> Result<EngineStatistics> {
         let folder = tempfile::tempdir()?;
         let (be_folder, rt_folder) = (folder.path().join("be"), folder.path().join("rt"));
@@ -104,18 +105,19 @@ impl Gpu {
         let loaded = Loaded::start_in(engine(config)?, &be_bundle)?;
         let real_time = loaded.beside(&rt_bundle, options("urgent", Class::RealTime))?;
         let begun = Instant::now();
+        let is_enough = || until.is_some_and(|is_enough| is_enough(&loaded.handle.statistics()));
         let preemptions = std::thread::scope(|scope| {
             let best_effort = scope.spawn(|| -> Result<u32> {
                 let mut preemptions = 0;
-                while (preemptions == 0 || !is_enough(&loaded.handle.statistics()))
-                    && begun.elapsed() < PREEMPTED_WITHIN
-                {
+                while (preemptions == 0 || until.is_some() && !is_enough()) && begun.elapsed() < PREEMPTED_WITHIN {
                     preemptions += loaded.check(&be, &be_case)?.preemptions;
                 }
                 Ok(preemptions)
             });
             while !best_effort.is_finished() {
-                real_time.check(&rt, &rt_case)?;
+                if begun.elapsed() < PREEMPTED_WITHIN && !is_enough() {
+                    real_time.check(&rt, &rt_case)?;
+                }
                 std::thread::sleep(self.pause);
             }
             best_effort.join().expect("it does not panic")

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use atoll_core::PreemptLevel;
 use atoll_device::{Device, Domains};
 use atoll_device_hip::{HipConfig, start};
-use atoll_engine::{Engine, EngineConfig};
+use atoll_engine::{Engine, EngineConfig, EngineStatistics};
 use atoll_executor::{ExecutorConfig, ExecutorPool};
 use atoll_models::BuildOptions;
 use atoll_pipeline::Target;
@@ -82,7 +82,8 @@ fn best_effort_work_is_preempted_in_an_executor() -> Result<()> {
 /// process.
 #[test]
 fn running_best_effort_kernels_are_killed_and_results_are_correct() -> Result<()> {
-    let after = gpu()?.makes_way(engine_that_kills_waves, |so_far| so_far.interrupt_latency.count() > 0)?;
+    let has_killed = |so_far: &EngineStatistics| so_far.interrupt_latency.count() > 0;
+    let after = gpu()?.makes_way(engine_that_kills_waves, Some(has_killed))?;
     ensure!(after.interrupt_latency.count() > 0 && after.reexecuted_blocks > 0, "nothing was killed: {after:?}");
     Ok(())
 }

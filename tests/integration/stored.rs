@@ -97,6 +97,19 @@ fn recorded_runs_become_a_function_with_the_results_of_the_program() -> Result<(
 }
 
 #[test]
+fn memory_behind_a_stored_pointer_is_kept() -> Result<()> {
+    let traced = Traced::new()?;
+    let files = [1, 2, 3].map(|seed| traced.record("pointers", seed));
+    let files = files.into_iter().collect::<Result<Vec<PathBuf>>>()?;
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let output = traced.store(&files, "pointers.kg", &[])?;
+    let said = text(&output.stdout);
+    let expected = "3 runs, the last one gives the same results; 1 input and 1 output\n";
+    ensure!(output.status.success() && said.starts_with(expected), "{said}{}", text(&output.stderr));
+    Ok(())
+}
+
+#[test]
 fn recordings_that_are_no_function_are_refused_with_the_cause() -> Result<()> {
     let traced = Traced::new()?;
     let [one, two, three] = [traced.record("once", 1)?, traced.record("once", 2)?, traced.record("sizes", 96)?];
@@ -114,7 +127,7 @@ fn recordings_that_are_no_function_are_refused_with_the_cause() -> Result<()> {
         (&[&one, &two, &three], &[], "run 3, the last one, differs from run 1: step 1 "),
         (&[&one, &three, &two], &[], "run 2 differs from run 1: step 1 "),
         // Each round continues with the result of the one before, which the function does not have.
-        (&[&state], &[], "with the inputs of run 5 the function has another result than the program: out0 differs"),
+        (&[&state], &[], "with the inputs of run 2 the function has another result than the program: out0 differs"),
         (&[&state], &["--whole"], "1 run recorded, and at least 3 are needed"),
         (&[&addresses, &one, &two], &[], "(cuMemcpyHtoD) copies an address of device memory to the device (byte 8"),
         (&[&one, &two, &cut], &[], "it is incomplete: "),

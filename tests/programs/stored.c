@@ -4,6 +4,7 @@
  * stored loop ROUNDS      repeats the work with other data
  * stored state ROUNDS     repeats work that continues with the result of the round before
  * stored sizes COUNT      works with COUNT numbers
+ * stored pointers SEED    stores a pointer in memory, and reads through it
  * stored addresses SEED   copies an address to the device */
 #include <stdint.h>
 #include <stdio.h>
@@ -40,11 +41,23 @@ static const char PTX[] =
     "  mul.wide.u32 %d4, %r1, 4; add.s64 %d2, %d2, %d4;\n"
     "  ld.global.u32 %r6, [%d1]; ld.global.u32 %r7, [%d2]; add.u32 %r6, %r6, %r7;\n"
     "  st.global.u32 [%d2], %r6;\n"
+    "done:\n  ret; }\n"
+    /* table[0] = data */
+    ".visible .entry keep(.param .u64 table, .param .u64 data) {\n"
+    "  .reg .b64 %d<3>;\n"
+    "  ld.param.u64 %d1, [table]; ld.param.u64 %d2, [data]; st.global.u64 [%d1], %d2;\n"
+    "  ret; }\n"
+    /* to[i] = table[0][i] + 1 */
+    ".visible .entry follow(.param .u64 table, .param .u64 to, .param .u32 count) {\n" INDEX
+    "  ld.param.u32 %r4, [count]; setp.ge.u32 %p1, %r1, %r4; @%p1 bra done;\n"
+    "  ld.param.u64 %d1, [table]; ld.global.u64 %d4, [%d1]; ld.param.u64 %d2, [to];\n"
+    "  mul.wide.u32 %d3, %r1, 4; add.s64 %d5, %d4, %d3; add.s64 %d2, %d2, %d3;\n"
+    "  ld.global.u32 %r5, [%d5]; add.u32 %r5, %r5, 1; st.global.u32 [%d2], %r5;\n"
     "done:\n  ret; }\n";
 
 enum { WORDS = 64, BLOCK = 32, WORDS_MAX = 1024 };
 
-static void *affine, *mirror;
+static void *affine, *mirror, *keep, *follow;
 static uint64_t data, weights, result;
 
 static void check(const char *call, int status) {
@@ -82,6 +95,23 @@ static void work(unsigned seed, unsigned count) {
     print(result, count);
 }
 
+/* The memory that is filled last may take the place of the data, unless the pointer counts. */
+static void point(unsigned seed) {
+    uint64_t table, other;
+    unsigned count = WORDS;
+    void *keep_params[] = {&table, &data}, *follow_params[] = {&table, &result, &count};
+    DO(cuMemAlloc_v2(&table, 4 * WORDS));
+    DO(cuMemAlloc_v2(&other, 4 * WORDS));
+    fill(data, seed, 3, WORDS);
+    multiply(WORDS);
+    DO(cuLaunchKernel(keep, 1, 1, 1, 1, 1, 1, 0, 0, keep_params, 0));
+    DO(cuMemsetD32_v2(other, 0x55555555, WORDS));
+    DO(cuLaunchKernel(follow, WORDS / BLOCK, 1, 1, BLOCK, 1, 1, 0, 0, follow_params, 0));
+    print(result, WORDS);
+    DO(cuMemFree_v2(other));
+    DO(cuMemFree_v2(table));
+}
+
 int main(int count, char **arguments) {
     const char *mode = count > 2 ? arguments[1] : "";
     unsigned number = count > 2 ? atoi(arguments[2]) : 0, words = strcmp(mode, "sizes") ? WORDS : number;
@@ -93,6 +123,8 @@ int main(int count, char **arguments) {
     DO(cuModuleLoadData(&module, PTX));
     DO(cuModuleGetFunction(&affine, module, "affine"));
     DO(cuModuleGetFunction(&mirror, module, "mirror"));
+    DO(cuModuleGetFunction(&keep, module, "keep"));
+    DO(cuModuleGetFunction(&follow, module, "follow"));
     DO(cuMemAlloc_v2(&data, 4 * words));
     DO(cuMemAlloc_v2(&weights, 4 * words));
     DO(cuMemAlloc_v2(&result, 4 * words));
@@ -110,9 +142,13 @@ int main(int count, char **arguments) {
         }
     } else if (!strcmp(mode, "sizes")) {
         work(number, words);
+    } else if (!strcmp(mode, "pointers")) {
+        point(number);
     } else {
         uint64_t pointers[WORDS / 2] = {number, data};
         DO(cuMemcpyHtoD_v2(weights, pointers, sizeof pointers));
+        /* The printed result does not depend on the address. */
+        fill(weights, 7, 2, words);
         work(number, words);
     }
     DO(cuMemFree_v2(result));

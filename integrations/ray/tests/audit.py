@@ -62,7 +62,8 @@ class History:
     epochs: dict[int, tuple[int, str]] = field(default_factory=dict)
     instances: dict[str, int] = field(default_factory=dict)
     live: set[int] = field(default_factory=set)
-    ended: set[int] = field(default_factory=set)
+    #: When each lease that has ended was missing for the first time.
+    ended: dict[int, float] = field(default_factory=dict)
     #: By when the leases of dead holders must have ended.
     dead: dict[str, float] = field(default_factory=dict)
 
@@ -71,8 +72,11 @@ class History:
         self.dead[instance] = now + self.ttl_s + self.slack_s
 
     def restarted(self, now: float) -> None:
-        """The daemon has restarted: each lease has its whole time to live again, and the last ends may be undone."""
-        self.ended.clear()
+        """The daemon has restarted: each lease has its whole time to live again, and the last ends may be undone.
+
+        It writes ends several times a second, so those that are older are not.
+        """
+        self.ended = {number: at for number, at in self.ended.items() if now - at > self.slack_s}
         self.dead = {instance: max(end, now + self.ttl_s + self.slack_s) for instance, end in self.dead.items()}
 
     def look(self, leases: list[dict[str, Any]], now: float) -> list[str]:
@@ -92,7 +96,7 @@ class History:
             if now > self.dead.get(instance, now):
                 wrong.append(f"{instance} has outlived its holder by {now - self.dead[instance]:.1f} s")
         numbers = {lease["lease"] for lease in leases}
-        self.ended |= self.live - numbers
+        self.ended |= {number: now for number in self.live - numbers}
         self.live = numbers
         return wrong
 
@@ -106,7 +110,8 @@ class Audit:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self.wrong: list[str] = []
-        self.looks = 0
+        #: How often each daemon was seen as a whole.
+        self.looks = {machine.url: 0 for machine in machines}
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -133,12 +138,15 @@ class Audit:
             with self._lock:
                 # Before the answer, so a slow answer is not taken for a lease that lives too long.
                 now = time.monotonic()
-                wrong = self._histories[machine.url].look(daemon.leases(), now)
-            leases, devices = daemon.leases(), daemon.capacity()["devices"]
-            wrong += promised_twice(leases, devices)
-            wrong += lanes_granted_twice(daemon.ask("GET", "/ui/snapshot"))
+                leases = daemon.leases()
+                self._say(machine, self._histories[machine.url].look(leases, now))
+            self._say(machine, promised_twice(leases, daemon.capacity()["devices"]))
+            self._say(machine, lanes_granted_twice(daemon.ask("GET", "/ui/snapshot")))
         except DaemonError:
             # It is down, stands still or restarts, and is seen again later.
             return
-        self.looks += 1
+        self.looks[machine.url] += 1
+
+    def _say(self, machine: Machine, wrong: list[str]) -> None:
+        # What was seen counts, even if the daemon does not answer the next question.
         self.wrong += [f"{machine.url}: {one}" for one in wrong if f"{machine.url}: {one}" not in self.wrong]

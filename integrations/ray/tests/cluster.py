@@ -154,25 +154,27 @@ def test_bad_input(machine: Machine, function: str) -> None:
 
 
 def test_token(folder: Path, head: str) -> None:
-    print("a program without the token of the cluster is refused")
+    print("a program without the token of the cluster is refused, and the same program with it is not")
     check((folder / TOKEN_FILE).stat().st_mode & 0o777 == 0o600, "only this user may read the token")
     code = f"import ray; ray.init(address={head!r}, _node_ip_address='127.0.0.2'); print('connected')"
     plain = {name: value for name, value in os.environ.items() if name not in AUTH_VARIABLES}
-    for variables in [
-        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)},
-        {"RAY_AUTH_MODE": "disabled"},
+    for variables, is_right in [
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}, False),
+        ({"RAY_AUTH_MODE": "disabled"}, False),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / TOKEN_FILE)}, True),
     ]:
         # Without a token, Ray repeats its requests until a limit, which this shortens.
         limits = {"RAY_gcs_server_request_timeout_seconds": "5", "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
+        limits = {} if is_right else limits
         command = [sys.executable, "-c", code]
         try:
             done = subprocess.run(
                 command, env=plain | limits | variables, capture_output=True, text=True, timeout=60.0, check=False
             )
         except subprocess.TimeoutExpired as error:
-            check(b"connected" not in (error.stdout or b""), error.stdout)
+            check(not is_right and b"connected" not in (error.stdout or b""), error.stdout)
             continue
-        check(done.returncode != 0 and "connected" not in done.stdout, done)
+        check((done.returncode == 0) == is_right and ("connected" in done.stdout) == is_right, done)
 
 
 def test_hints() -> None:

@@ -52,6 +52,8 @@ class Load:
     def __init__(self, name: str, driver: Driver, clients: int, give_up_s: float) -> None:
         self.wrong: list[str] = []
         self.right = 0
+        #: Those of them that were sent once.
+        self.right_once = 0
         #: The errors of requests that were sent once, which their clients know of.
         self.told: Counter[str] = Counter()
         self._give_up_s = give_up_s
@@ -115,6 +117,7 @@ class Load:
             found = answer["outputs"][0]["data"]
             with self._lock:
                 self.right += 1
+                self.right_once += not idempotent
                 if found != [3 * number + 1]:
                     self.wrong.append(f"3 * {number} + 1 is {found}")
             return

@@ -19,9 +19,10 @@ def test_serve(machines: list[Machine], bundle: Path) -> None:
     print("replicas of Ray Serve hold leases")
     both: dict[str, Any] = {"replicas": 1, "autoscaling": {"min_replicas": 1}}
     raises(ValueError, "only one of them", lambda: atoll_ray.serve.app(bundle, mem="1M", **both))
+    raises(ValueError, "0 replicas", lambda: atoll_ray.serve.app(bundle, mem="1M", replicas=0))
     raises(ValueError, "sm 130", lambda: atoll_ray.serve.app(bundle, mem="1M", sm=130))
     port = free_port()
-    serve.start(http_options={"host": machines[0].address, "port": port, "location": "HeadOnly"})
+    serve.start(proxy_location="HeadOnly", http_options={"host": machines[0].address, "port": port})
     app = atoll_ray.serve.app(bundle, name="served", replicas=2, ttl_s=6, **SHARE)
     handle = serve.run(app, name="served", route_prefix="/served")
 

@@ -14,12 +14,16 @@ import struct
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import controller_checks
+import daemon_checks
+import driver
 import run_checks
 from audit import History, lanes_granted_twice, promised_twice
 from machines import check, raises
 
-from atoll_ray import Stage, Tensor, auth, node
+from atoll_ray import Stage, Tensor, auth, controller, node, places
 from atoll_ray.controller import pause_after
 from atoll_ray.graphs import check_deadline
 from atoll_ray.hints import FORGET_S, Hint, Sum
@@ -200,6 +204,104 @@ def test_audit() -> None:
     check("outlived" in str(history.look([lease(2)], 18.5)), "its time is over")
     history.restarted(18.0)
     check(history.look([lease(2)], 25.0) == [] and "outlived" in str(history.look([lease(2)], 26.5)), "once more")
+    # A restart may undo an end that was not written yet, but no older one.
+    history = History(ttl_s=6.0)
+    history.look([lease(1), lease(2)], 0.0)
+    history.look([lease(2)], 1.0)
+    history.look([], 10.0)
+    history.restarted(10.5)
+    check(history.look([lease(2)], 11.0) == [], "undone")
+    check(history.look([lease(1), lease(2)], 11.0) == ["lease 1 had ended and is there again"], "too old")
+
+
+#: Stands for the program of a driver. It answers a slow question with the next one, and after it.
+PROGRAM = """
+import json, sys
+
+def tell(**answer):
+    print(json.dumps(answer), flush=True)
+
+tell(number=0)
+slow = []
+for line in sys.stdin:
+    ask = json.loads(line)
+    if ask["do"] == "end":
+        sys.exit(1)
+    if ask["do"] == "slow":
+        slow.append(ask)
+    elif ask["do"] == "wrong":
+        tell(number=ask["number"], error="it is wrong")
+    else:
+        for one in [*slow, ask]:
+            tell(number=one["number"], ok=one["value"])
+        slow = []
+"""
+
+
+def test_driver(folder: Path) -> None:
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    one = driver.Driver("head", "address", folder / "log")
+    raises(driver.DriverLost, "there is no driver", lambda: one.ask("quick", value=1))
+    one._command = [sys.executable, str(program)]
+    one.connect(60.0)
+    raises(driver.DriverLost, "does not answer", lambda: one.ask("slow", timeout_s=0.01, value=2))
+    # The late answer is not taken for this one, and the driver is still there.
+    check(one.ask("quick", value=3) == 3 and one.ask("quick", value=None) is None, "each gets its own answer")
+    raises(RuntimeError, "it is wrong", lambda: one.ask("wrong"))
+    raises(driver.DriverLost, "has ended", lambda: one.ask("end", timeout_s=60.0))
+    one.connect(60.0)
+    check(one.ask("quick", value=4) == 4, "another program")
+    one.close()
+    raises(driver.DriverLost, "there is no driver", lambda: one.ask("quick", value=5))
+    one._command = [sys.executable, "-c", "exit(1)"]
+    raises(driver.DriverLost, "cannot connect", lambda: one.connect(60.0))
+
+
+class FakePlaces:
+    """Stands for Ray's table of placement groups."""
+
+    def __init__(self) -> None:
+        self.states: dict[int, str] = {}
+
+    def new(self, *_: object, **__: object) -> int:
+        self.states[len(self.states)] = "CREATED"
+        return len(self.states) - 1
+
+    def table(self, group: int) -> dict[str, str]:
+        return {"state": self.states[group]} if group in self.states else {}
+
+
+def test_places() -> None:
+    table = FakePlaces()
+    with (
+        mock.patch.object(places, "placement_group", table.new),
+        mock.patch.object(places, "placement_group_table", table.table),
+        mock.patch.object(places, "remove", lambda _: None),
+        mock.patch.object(places, "PlacementGroupSchedulingStrategy", dict),
+    ):
+        some = places.Places("g", [{"x": 1.0}], "PACK", is_restarted=False)
+        found = [some.strategy(copy, 0)["placement_group"] for copy in (0, 0, 1)]  # type: ignore[index]
+        check(found == [0, 0, 1], "a group for each copy")
+        table.states[0] = "REMOVED"
+        del table.states[1]
+        table.states[7] = "CREATED"
+        check(some.strategy(0, 0)["placement_group"] == 2, "another one for a removed group")  # type: ignore[index]
+        check(some.states() == {0: "CREATED", 1: "UNKNOWN"}, some.states())
+
+
+def test_vacancies() -> None:
+    free = controller.Vacancy
+    check(controller.starts([-1, -1], [], 0.0) == ([(-1, 0), (-1, 0)], []), "at once")
+    waits, due = free(-1, 3, 9.0), free(-1, 2, 1.0)
+    check(controller.starts([-1, -1, -1], [waits, due], 5.0) == ([(-1, 2), (-1, 0)], [waits]), "one waits")
+    check(controller.starts([-1], [waits, due], 5.0) == ([], [waits]), "what is no longer missing is forgotten")
+    # A copy that fails does not delay another one, nor does that one start it too soon.
+    broken = free(0, 5, 9.0)
+    check(controller.starts([0, 1], [broken], 5.0) == ([(1, 0)], [broken]), "copy 1")
+    later = free(1, 5, 9.0)
+    check(controller.starts([0, 1], [later], 5.0) == ([(0, 0)], [later]), "copy 0")
+    check(controller.starts([0, 1], [broken], 9.0) == ([(0, 5), (1, 0)], []), "both")
 
 
 def main() -> None:
@@ -213,9 +315,14 @@ def main() -> None:
     test_plans()
     test_time_on_the_way()
     run_checks.test_runs()
+    controller_checks.test_all()
+    daemon_checks.test_tensors_over_http()
     test_hints()
     test_tokens(folder)
     test_audit()
+    test_driver(folder)
+    test_places()
+    test_vacancies()
     print("all of it holds")
 
 

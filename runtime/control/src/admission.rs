@@ -27,6 +27,9 @@ pub struct AdmissionReport {
     pub now: Option<DecisionEntry>,
     /// The last decision about a request.
     pub last: Option<DecisionEntry>,
+    /// The part of each deadline that plans keep free, from 0 to 0.5. It grows with late requests.
+    #[serde(default)]
+    pub kept_free: f64,
     /// Why the graph cannot be planned although all stages are measured.
     pub failure: Option<String>,
 }

@@ -6,8 +6,8 @@ use std::fmt;
 /// Size of a handle in bytes.
 pub const HANDLE_BYTES: usize = 64;
 
-/// A handle under which a process has exported device memory. Whoever has the handle may open the
-/// memory, so it is not printed.
+/// A handle under which a process has exported device memory. It is not printed: a process that has
+/// the handle may open the memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MemoryHandle(pub [u8; HANDLE_BYTES]);
 
@@ -53,7 +53,8 @@ pub trait Imports: fmt::Debug + Send + Sync {
 /// It runs on a thread of its own.
 ///
 /// # Errors
-/// [`DeviceError::OutOfRange`] for a range outside the memory, otherwise the driver's error.
+/// [`DeviceError::OutOfRange`] for a range outside the memory, [`DeviceError::Lost`] if the device is
+/// lost, otherwise the driver's error.
 pub trait Importer: fmt::Debug + Send {
     /// Opens memory, unless this id is open; returns its size in bytes.
     fn open(&mut self, id: ImportId, handle: &MemoryHandle) -> Result<u64, DeviceError>;

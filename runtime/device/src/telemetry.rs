@@ -42,7 +42,7 @@ pub struct ExecutorStatistics {
     pub protocol_violations: u64,
     /// Processes that were killed because they reached the memory limit of their control group.
     pub out_of_memory: u64,
-    /// One entry for each domain that has a process or is waiting for a new one.
+    /// One entry for each process, and for each domain that is waiting for a new one.
     pub processes: Vec<ExecutorProcess>,
     /// One entry for each domain that ever had a process.
     pub domains: Vec<DomainUse>,
@@ -115,7 +115,7 @@ impl GroupUse {
     }
 }
 
-/// The process of a domain.
+/// A process of a domain. Domains have one, except on a GPU where best-effort work has a second one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecutorProcess {
     /// The domain whose launches it runs.
@@ -124,8 +124,8 @@ pub struct ExecutorProcess {
     pub pid: Option<u32>,
     /// How many processes the domain has lost.
     pub losses: u64,
-    /// CPU time of the domain's processes since the device was opened, as the operating system
-    /// accounts for it, in nanoseconds.
+    /// CPU time since the device was opened, as the operating system accounts for it, in
+    /// nanoseconds: of the process and its predecessors, or of a second process alone.
     pub cpu_ns: u64,
     /// Why there is no process now.
     pub cause: Option<String>,

@@ -12,12 +12,15 @@
 //! The thread is separate because a driver takes milliseconds to open memory, and a copy of a large
 //! tensor as long. One order is on its way at a time. Each order carries the handle, so the executor
 //! that replaces a lost one opens the memory again.
+//!
+//! Closing memory may wait for running kernels. The daemon waits for the answers to imports, so memory
+//! is closed when no import waits, or before an import under the same handle.
 
-use super::channel::Channel;
 use super::supervisor::{Loss, Supervised};
-use super::wire::{Answer, ImportWork, Order};
+use super::wire::{ImportWork, Order};
 use atoll_device::shm::Region;
 use atoll_device::{DeviceError, ImportError, ImportId, Importer, Imports, MemoryHandle};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,7 +76,7 @@ impl ExecutorImports {
         let until = Instant::now() + self.answer_within * 2;
         loop {
             if let Some(answer) = executor.take_imported(order) {
-                return answer.map_err(ImportError::Refused);
+                return answer;
             }
             if let Some(loss) = executor.loss() {
                 return Err(lost(loss));
@@ -136,19 +139,45 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// An order for the executor's thread, with its descriptors.
 pub(super) type ToImport = (Order, Vec<OwnedFd>);
 
-/// The executor's thread: carries out orders, one after the other, until the relay ends.
-pub(super) fn import_all(mut importer: Box<dyn Importer>, inbox: &Receiver<ToImport>, daemon: &Channel) {
-    while let Ok((order, descriptors)) = inbox.recv() {
-        match order {
-            Order::Import { order, import, handle, work } => {
-                let done = carry_out(&mut *importer, ImportId(import), &handle, work, descriptors);
-                let answer = Answer::of_import(order, done.map_err(|error| error.to_string()));
-                // The relay detects that the daemon is gone.
-                let _ = daemon.send(&answer, &[], true);
+/// The executor's thread: carries out orders until the relay ends, and passes the results of imports
+/// to `answer`, with the numbers of their orders. Closes memory when no import waits.
+pub(super) fn import_all(
+    mut importer: Box<dyn Importer>,
+    inbox: &Receiver<ToImport>,
+    mut answer: impl FnMut(u64, Result<u64, DeviceError>),
+) {
+    let mut handles: HashMap<u64, Vec<u8>> = HashMap::new();
+    let mut to_close: VecDeque<(ImportId, Vec<u8>)> = VecDeque::new();
+    loop {
+        let next = if to_close.is_empty() {
+            let Ok(next) = inbox.recv() else { return };
+            Some(next)
+        } else {
+            inbox.try_recv().ok()
+        };
+        match next {
+            Some((Order::Import { order, import, handle, work }, descriptors)) => {
+                // The driver would give out the old mapping, even if its memory was freed since.
+                to_close.retain(|(id, of)| {
+                    let is_same = *of == handle;
+                    if is_same {
+                        importer.close(*id);
+                    }
+                    !is_same
+                });
+                answer(order, carry_out(&mut *importer, ImportId(import), &handle, work, descriptors));
+                handles.insert(import, handle);
             }
-            Order::CloseImport { import } => importer.close(ImportId(import)),
+            Some((Order::CloseImport { import }, _)) => {
+                to_close.extend(handles.remove(&import).map(|handle| (ImportId(import), handle)));
+            }
             // The relay passes on no other orders.
-            _ => {}
+            Some(_) => {}
+            None => {
+                if let Some((id, _)) = to_close.pop_front() {
+                    importer.close(id);
+                }
+            }
         }
     }
 }
@@ -182,13 +211,14 @@ fn carry_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
+    use std::sync::mpsc::channel;
 
     /// Memory by handle. A handle of zeros is refused.
     #[derive(Debug, Default)]
     struct Device {
         memory: HashMap<ImportId, Vec<u8>>,
-        opened: u32,
+        /// What was opened and closed, in this order.
+        calls: Arc<Mutex<Vec<(&'static str, u64)>>>,
     }
 
     impl Importer for Device {
@@ -197,7 +227,7 @@ mod tests {
                 return Err(DeviceError::Driver("no such memory".to_owned()));
             }
             if !self.memory.contains_key(&id) {
-                self.opened += 1;
+                lock(&self.calls).push(("open", id.0));
                 self.memory.insert(id, vec![handle.0[0]; 100]);
             }
             Ok(100)
@@ -218,6 +248,7 @@ mod tests {
         }
 
         fn close(&mut self, id: ImportId) {
+            lock(&self.calls).push(("close", id.0));
             self.memory.remove(&id);
         }
     }
@@ -241,7 +272,7 @@ mod tests {
         let outside = ask(ImportWork::Read { at: 99, bytes: 2 }).unwrap_err();
         assert!(outside.to_string().contains("2 bytes at 99"), "{outside}");
         assert!(ask(ImportWork::Read { at: u64::MAX, bytes: u64::MAX }).is_err());
-        assert_eq!((device.memory[&id][98..].to_vec(), device.opened), (vec![7, 1], 1));
+        assert_eq!((device.memory[&id][98..].to_vec(), lock(&device.calls).len()), (vec![7, 1], 1));
     }
 
     #[test]
@@ -253,5 +284,27 @@ mod tests {
         assert!(ask(&[7; 63], file(&buffer)).to_string().contains("invalid order"));
         assert!(ask(&[7; 64], Vec::new()).to_string().contains("invalid order"));
         assert!(device.memory.is_empty());
+    }
+
+    #[test]
+    fn imports_go_before_closing_unless_the_handle_is_the_same() {
+        let (device, buffer) = (Device::default(), Region::create("test", TRANSFER_BYTES).unwrap());
+        let (calls, (orders, inbox)) = (device.calls.clone(), channel());
+        let open = |order, handle| {
+            let order = Order::Import { order, import: order, handle: vec![handle; 64], work: ImportWork::Open };
+            orders.send((order, file(&buffer))).unwrap();
+        };
+        let close = |import| orders.send((Order::CloseImport { import }, Vec::new())).unwrap();
+        open(1, 7);
+        close(1);
+        open(2, 0);
+        close(2);
+        open(3, 8);
+        open(4, 7);
+        drop(orders);
+        let mut answers = Vec::new();
+        import_all(Box::new(device), &inbox, |order, done| answers.push((order, done.is_ok())));
+        assert_eq!(answers, [(1, true), (2, false), (3, true), (4, true)]);
+        assert_eq!(*lock(&calls), [("open", 1), ("open", 3), ("close", 1), ("open", 4), ("close", 2)]);
     }
 }

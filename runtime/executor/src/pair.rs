@@ -11,7 +11,8 @@
 //!        ── other queues, epochs, kills ──────────────────▶ second executor ─ maps ──┴─▶ memory
 //! ```
 //!
-//! If one of them is lost, the other one is killed, and both are replaced.
+//! If one of them is lost, the other one is killed, and both are replaced. If the second one cannot
+//! be started, or ends before it runs, the first one goes on alone.
 
 use crate::device::ExecutorDevice;
 use crate::sealed::SealedModule;
@@ -95,6 +96,30 @@ impl Pair {
         self.second = Second::Started(Box::new(device));
     }
 
+    /// Goes on with one executor, since the second one cannot be started.
+    pub(super) fn go_alone(&mut self) {
+        self.second = Second::None;
+        self.second_queues.clear();
+    }
+
+    /// Takes a second executor that ended before it ran. The first one goes on alone.
+    pub(super) fn take_unready(&mut self) -> Option<Box<ExecutorDevice>> {
+        if !self.has_unready() {
+            return None;
+        }
+        self.second_queues.clear();
+        match std::mem::replace(&mut self.second, Second::None) {
+            Second::Started(device) => Some(device),
+            Second::None | Second::Awaited => None,
+        }
+    }
+
+    /// Whether the second executor ended before it ran, and the first one lives.
+    fn has_unready(&self) -> bool {
+        let is_unready = |device: &ExecutorDevice| device.loss().is_some() && device.jail_lacks().is_none();
+        self.loss.is_none() && self.first.loss().is_none() && self.second().is_some_and(is_unready)
+    }
+
     /// The executor that runs a queue.
     fn of_queue(&mut self, queue: QueueId) -> &mut ExecutorDevice {
         match &mut self.second {
@@ -105,8 +130,12 @@ impl Pair {
 
     // Life.
 
-    /// Why the executors are gone, once both are. If only one is gone, kills the other one.
+    /// Why the executors are gone, once both are. If only one is gone, kills the other one, unless
+    /// [`Pair::take_unready`] returns it.
     pub(super) fn take_loss(&mut self) -> Option<Loss> {
+        if self.has_unready() {
+            return None;
+        }
         if self.loss.is_none() {
             let loss = self.started().find_map(ExecutorDevice::loss).cloned();
             self.loss = loss;
@@ -172,20 +201,27 @@ impl Pair {
 
     /// The result of loading a module, once all executors have answered.
     pub(super) fn poll_load(&mut self, module: ModuleId) -> Option<Result<(), DeviceError>> {
-        if self.second_mut().is_none() {
-            return self.first.poll_load(module);
+        let first = match self.answers.remove(&module) {
+            Some(answer) => answer,
+            None => self.first.poll_load(module)?,
+        };
+        if matches!(first, Err(DeviceError::Lost(_))) {
+            return Some(first);
         }
-        if !self.answers.contains_key(&module) {
-            let answer = self.first.poll_load(module)?;
-            self.answers.insert(module, answer);
+        match self.second_mut().map_or(Some(Ok(())), |second| second.poll_load(module)) {
+            // The first one keeps the module: it goes on alone if the second one never ran.
+            unloaded @ (None | Some(Err(DeviceError::Lost(_)))) => {
+                self.answers.insert(module, first);
+                unloaded
+            }
+            Some(second) => {
+                if first.is_err() || second.is_err() {
+                    // Ignored by the executor that refused it.
+                    self.unload_module(module);
+                }
+                Some(first.and(second))
+            }
         }
-        let second = self.second_mut()?.poll_load(module)?;
-        let first = self.answers.remove(&module)?;
-        if first.is_err() || second.is_err() {
-            // Ignored by the executor that refused it.
-            self.unload_module(module);
-        }
-        Some(first.and(second))
     }
 
     /// Unloads a module that no launch in flight uses.

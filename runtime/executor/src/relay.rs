@@ -80,10 +80,14 @@ struct Relay {
     wake: FdBell,
     /// Modules by the daemon's ids; `None` while one is being loaded.
     modules: HashMap<u32, Option<ModuleId>>,
+    /// Number of modules that the other thread has not loaded yet.
+    loading: u32,
     to_load: Sender<ToLoad>,
     loaded: Receiver<Loaded>,
     /// Orders for the thread that opens memory of other processes, if the device can open it.
     to_import: Option<Sender<ToImport>>,
+    /// Why that thread found the context lost.
+    import_lost: Receiver<String>,
     /// Whether a thread detaches this process from its service once the daemon is gone, and then
     /// ends the process.
     detaches: bool,
@@ -112,10 +116,24 @@ fn load_all(load: &LoadModule, inbox: &Receiver<ToLoad>, outbox: &Sender<Loaded>
     }
 }
 
-/// Starts the thread that opens memory of other processes.
-fn start_importing(importer: Box<dyn Importer>, daemon: &Arc<Channel>) -> Result<Sender<ToImport>, ServeError> {
+/// Starts the thread that opens memory of other processes. If it finds the context lost, it says so
+/// in `outbox` and rings.
+fn start_importing(
+    importer: Box<dyn Importer>,
+    daemon: &Arc<Channel>,
+    outbox: Sender<String>,
+    (port, wake): (Port, FdBell),
+) -> Result<Sender<ToImport>, ServeError> {
     let ((to_import, inbox), daemon) = (channel(), daemon.clone());
-    let importing = move || import_all(importer, &inbox, &daemon);
+    let give = move |order: u64, done: Result<u64, DeviceError>| {
+        let lost = if let Err(DeviceError::Lost(why)) = &done { Some(why.clone()) } else { None };
+        // The relay detects that the daemon is gone.
+        let _ = daemon.send(&Answer::of_import(order, done), &[], true);
+        if lost.is_some_and(|why| outbox.send(why).is_ok()) {
+            port.wake(&wake);
+        }
+    };
+    let importing = move || import_all(importer, &inbox, give);
     std::thread::Builder::new().name("atoll-import".to_owned()).spawn(importing).map_err(os("start a thread"))?;
     Ok(to_import)
 }
@@ -164,7 +182,7 @@ impl Relay {
         let detaches = device.service().map(|service| detach_after(daemon, service)).transpose()?.is_some();
         let (region, words_at, _) = port.region();
         let relayed = device.start(region, words_at)?;
-        let to_import = relayed.importer()?.map(|importer| start_importing(importer, daemon)).transpose()?;
+        let importer = relayed.importer()?;
         answer(daemon, &Answer::Device { facts: relayed.facts(), memory: relayed.share_memory() })?;
         answer(daemon, &Answer::Ready { version: PROTOCOL_VERSION, missing })?;
         let (to_load, inbox) = channel();
@@ -174,6 +192,14 @@ impl Relay {
             (relayed.loader(), port.clone(), wake.try_clone().map_err(os("duplicate an eventfd"))?);
         let loading = move || load_all(&loader, &inbox, &outbox, &same_port, &same_wake);
         std::thread::Builder::new().name("atoll-load".to_owned()).spawn(loading).map_err(os("start a thread"))?;
+        let (lost_outbox, import_lost) = channel();
+        let to_import = match importer {
+            Some(importer) => {
+                let bell = (port.clone(), wake.try_clone().map_err(os("duplicate an eventfd"))?);
+                Some(start_importing(importer, daemon, lost_outbox, bell)?)
+            }
+            None => None,
+        };
         let queue = |queue| {
             let (commands, completions) = link.device_ends(queue);
             RelayQueue { commands, completions, in_flight: VecDeque::new() }
@@ -188,9 +214,11 @@ impl Relay {
             link,
             port,
             modules: HashMap::new(),
+            loading: 0,
             to_load,
             loaded,
             to_import,
+            import_lost,
             detaches,
             has_moved: false,
             idle_since: Instant::now(),
@@ -219,6 +247,9 @@ impl Relay {
             return Ok(false);
         }
         self.take_loaded()?;
+        if let Ok(why) = self.import_lost.try_recv() {
+            return Err(DeviceError::Lost(why).into());
+        }
         self.relayed.follow_epochs()?;
         self.take_request()?;
         self.take_commands()?;
@@ -282,6 +313,7 @@ impl Relay {
         match order {
             Order::Load { module, target, code_bytes, ptx_bytes, facts_bytes } => {
                 self.modules.insert(module, None);
+                self.loading += 1;
                 let sent = read_module(Parts { code_bytes, ptx_bytes, facts_bytes }, descriptors);
                 let gone =
                     |_| ServeError::Device(DeviceError::Lost("the thread that loads modules has ended".to_owned()));
@@ -300,8 +332,11 @@ impl Relay {
             }
             Order::Interrupt { queue, launch } => {
                 // The launch may still be in its ring. Its epoch was raised before this order was
-                // sent, so its blocks will exit at their start.
-                self.relayed.device_mut().interrupt(QueueId(queue), LaunchId(launch), u64::MAX);
+                // sent, so its blocks will exit at their start. While a module is loaded, the driver
+                // may copy its code by a kernel, which would be killed as well.
+                if self.loading == 0 {
+                    self.relayed.device_mut().interrupt(QueueId(queue), LaunchId(launch), u64::MAX);
+                }
                 Ok(())
             }
             Order::OpenLane { lane, queues, paired_queues, units } => {
@@ -340,6 +375,7 @@ impl Relay {
     /// Reports modules that were loaded.
     fn take_loaded(&mut self) -> Result<(), ServeError> {
         while let Ok((module, loaded)) = self.loaded.try_recv() {
+            self.loading -= 1;
             let refusal = match loaded {
                 Ok(loaded) => {
                     if let Some(id) = self.modules.get_mut(&module) {

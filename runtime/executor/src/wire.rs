@@ -5,8 +5,8 @@
 //! its kernels, are sent in a memory file with it.
 
 use atoll_core::LaunchId;
-use atoll_device::DeviceFacts;
 use atoll_device::report::{Fault, LaunchReport};
+use atoll_device::{DeviceError, DeviceFacts};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -120,21 +120,24 @@ pub(crate) enum Answer {
     Loaded { module: u32, refusal: Option<String> },
     /// The constants of one [`Order::Show`] are mapped.
     Shown,
-    /// An [`Order::Import`] was carried out on memory of this size, or refused with a reason.
-    Imported { order: u64, bytes: u64, refusal: Option<String> },
+    /// An [`Order::Import`] was carried out on memory of this size, or failed with a reason.
+    /// `may_retry` if the cause is not the memory, so another attempt may succeed.
+    Imported { order: u64, bytes: u64, refusal: Option<String>, may_retry: bool },
     /// A part of a launch's report; sent before the completion.
     Report { launch: u64, fault: Option<Fault>, printed: String, printed_lost_bytes: u64, is_last: bool },
 }
 
 impl Answer {
     /// The answer to an [`Order::Import`]. Shortens a long reason.
-    pub(crate) fn of_import(order: u64, done: Result<u64, String>) -> Answer {
+    pub(crate) fn of_import(order: u64, done: Result<u64, DeviceError>) -> Answer {
+        let may_retry = matches!(done, Err(DeviceError::Lost(_) | DeviceError::Os { .. }));
         let bytes = done.as_ref().copied().unwrap_or(0);
-        let refusal = done.err().map(|mut reason| {
+        let refusal = done.err().map(|error| {
+            let mut reason = error.to_string();
             reason.truncate(floor_char_boundary(&reason, NAME_BYTES_MAX));
             reason
         });
-        Answer::Imported { order, bytes, refusal }
+        Answer::Imported { order, bytes, refusal, may_retry }
     }
 
     /// Splits a report into as many messages as needed.
@@ -194,6 +197,25 @@ mod tests {
             access: Some(Access { kind: AccessKind::Write, space: AccessSpace::Global, bytes: 4 }),
             address: Some(u64::MAX),
             place: None,
+        }
+    }
+
+    #[test]
+    fn the_answer_to_an_import_says_whether_another_attempt_may_succeed() {
+        let done = Answer::Imported { order: 3, bytes: 8, refusal: None, may_retry: false };
+        assert_eq!(Answer::of_import(3, Ok(8)), done);
+        for (error, expected) in [
+            (DeviceError::Driver("é".repeat(NAME_BYTES_MAX)), false),
+            (DeviceError::OutOfRange { at: 1, bytes: 2, memory_bytes: 2 }, false),
+            (DeviceError::Lost("a kernel faulted".to_owned()), true),
+        ] {
+            let Answer::Imported { order: 3, bytes: 0, refusal: Some(reason), may_retry } =
+                Answer::of_import(3, Err(error))
+            else {
+                panic!("another answer")
+            };
+            assert!(!reason.is_empty() && reason.len() <= NAME_BYTES_MAX, "{reason}");
+            assert_eq!(may_retry, expected, "{reason}");
         }
     }
 

@@ -76,9 +76,9 @@ pub enum FatbinError {
         why: String,
     },
     /// No entry is for the device.
-    #[error("the fat binary has no PTX for sm_{capability}; it has {}", list(.found))]
+    #[error("the fat binary has no PTX{}; it has {}", device(.capability), list(.found))]
     NoPtx {
-        /// The device's compute capability: 90 is 9.0.
+        /// The device's compute capability: 90 is 9.0. `u32::MAX` for any device.
         capability: u32,
         /// Descriptions of its entries.
         found: Vec<String>,
@@ -214,7 +214,7 @@ fn zstandard(compressed: &[u8], bytes: usize) -> Result<Vec<u8>, String> {
 }
 
 /// The PTX that a driver would compile for a device: the one with the highest compute capability
-/// that the device supports. `capability` is that of the device: 90 is 9.0.
+/// that the device supports. `capability` is that of the device: 90 is 9.0. `u32::MAX` is any device.
 ///
 /// # Errors
 /// If the fat binary or the PTX is damaged, or no PTX is for the device.
@@ -240,6 +240,10 @@ pub fn ptx(image: &[u8], capability: u32) -> Result<Cow<'_, [u8]>, FatbinError> 
             Cow::Owned(text)
         }
     })
+}
+
+fn device(capability: &u32) -> String {
+    if *capability == u32::MAX { String::new() } else { format!(" for sm_{capability}") }
 }
 
 fn list(found: &[String]) -> String {

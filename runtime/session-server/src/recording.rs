@@ -1,14 +1,17 @@
 //! Files with recordings of sessions.
 
 use atoll_session::{Code, Item, Record, Span, limits, recording_head};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The files into which a server records its sessions. The first session is recorded into the given
 /// file, later ones into files with their number behind the name: `a.trace`, `a.trace.2`, ….
+///
+/// New files are only for the server's user: they have all data of the program.
 #[derive(Debug)]
 pub struct Recordings {
     path: PathBuf,
@@ -18,9 +21,13 @@ pub struct Recordings {
 }
 
 impl Recordings {
-    /// Recordings that begin with this file. Existing files are replaced.
-    pub fn new(path: &Path) -> Recordings {
-        Recordings { path: path.to_owned(), count: AtomicU32::new(0), failures: Mutex::default() }
+    /// Recordings that begin with this file, which is created. Existing files are replaced.
+    ///
+    /// # Errors
+    /// If the file cannot be created.
+    pub fn create(path: &Path) -> io::Result<Recordings> {
+        create(path)?;
+        Ok(Recordings { path: path.to_owned(), count: AtomicU32::new(0), failures: Mutex::default() })
     }
 
     /// The files of the sessions that have begun.
@@ -50,12 +57,17 @@ impl Recordings {
     /// The recording of the next session, whose memory this is.
     pub(crate) fn begin(self: &Arc<Recordings>, memory: Span) -> io::Result<RecordingFile> {
         let path = self.file(self.count.fetch_add(1, Ordering::Relaxed) + 1);
-        let mut file = BufWriter::new(File::create(&path)?);
+        let mut file = BufWriter::new(create(&path)?);
         let head = recording_head(memory);
         file.write_all(&head)?;
         let (of, bytes) = (self.clone(), head.len() as u64);
         Ok(RecordingFile { of, file, path, bytes, item: Vec::new(), is_over: false })
     }
+}
+
+/// An empty file. A new one can be read by its owner only.
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 /// The recording of a session. It is complete when it is dropped.
@@ -101,10 +113,73 @@ impl RecordingFile {
 
 impl Drop for RecordingFile {
     fn drop(&mut self) {
-        self.write(Item::End);
+        // A session that panicked is not complete.
+        if !std::thread::panicking() {
+            self.write(Item::End);
+        }
         // After an earlier failure, the file stays without an end.
         if let Err(error) = self.file.flush() {
             self.of.fail(&self.path, &error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_session::{Recording, RecordingError};
+    use std::os::unix::fs::PermissionsExt;
+
+    const MEMORY: Span = Span { at: 1 << 32, bytes: 1 << 20 };
+
+    fn record(recordings: &Arc<Recordings>) -> RecordingFile {
+        let mut file = recordings.begin(MEMORY).expect("a file");
+        file.call(&Record::Allocate { at: MEMORY.at, bytes: 8 }, Ok(&[]));
+        file.part(b"abc");
+        file.call(&Record::CopyOut { stream: 0, from: MEMORY.at, bytes: 3 }, Ok(&[]));
+        file
+    }
+
+    #[test]
+    fn each_session_has_a_file_for_the_owner_which_its_end_completes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let recordings = Arc::new(Recordings::create(&folder.path().join("a.trace")).expect("a file"));
+        assert!(recordings.files().is_empty());
+        drop(record(&recordings));
+        let open = record(&recordings);
+        let files = recordings.files();
+        assert_eq!(files, [folder.path().join("a.trace"), folder.path().join("a.trace.2")]);
+        let bytes = std::fs::read(&files[0]).expect("a recording");
+        let recording = Recording::read(&bytes).expect("a complete recording");
+        assert_eq!((recording.memory, recording.calls.len()), (MEMORY, 2));
+        assert_eq!(recording.calls[1].data, b"abc");
+        let bytes = std::fs::read(&files[1]).expect("a recording");
+        assert!(Recording::read(&bytes).is_err(), "its session has not ended");
+        drop(open);
+        let bytes = std::fs::read(&files[1]).expect("a recording");
+        assert!(Recording::read(&bytes).is_ok());
+        for file in files {
+            let mode = file.metadata().expect("a file").permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{}", file.display());
+        }
+        assert!(recordings.failures().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_would_be_too_large_stays_incomplete_and_is_reported() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.trace");
+        let recordings = Arc::new(Recordings::create(&path).expect("a file"));
+        let mut file = record(&recordings);
+        file.bytes = limits::RECORDING_BYTES_MAX - 1;
+        file.part(b"more");
+        file.part(b"even more");
+        drop(file);
+        let failures = recordings.failures();
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        assert!(failures[0].ends_with("it would have more than 4294967296 bytes"), "{failures:?}");
+        let bytes = std::fs::read(&path).expect("a recording");
+        assert_eq!(Recording::read(&bytes), Err(RecordingError::Incomplete));
+        assert!(Recordings::create(&folder.path().join("none/a.trace")).is_err());
     }
 }

@@ -37,8 +37,8 @@ pub enum NoPtx {
     NotUtf8,
 }
 
-/// The PTX of an image for a device of this compute capability: 90 is 9.0. It ends before the first
-/// zero byte.
+/// The PTX of an image for a device of this compute capability: 90 is 9.0, and `u32::MAX` is any
+/// device. It ends before the first zero byte.
 ///
 /// # Errors
 /// If there is none.

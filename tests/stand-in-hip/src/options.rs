@@ -14,6 +14,7 @@
 //! | `kfd=other-abi` | it has the patch with another version of the interface | |
 //! | `kfd=busy` | it refuses every reset, as if the GPU held too many processes | |
 //! | `kfd=loses` | a reset of running waves loses the GPU | |
+//! | `no-ipc` | memory of another process cannot be opened | it can |
 //! | `abort` | a fault ends the process, as most releases of ROCm do | it is an error of all later calls |
 
 use std::fmt;
@@ -38,6 +39,7 @@ pub(crate) struct Options {
     pub(crate) rocm: (u32, u32),
     pub(crate) resets_waves: bool,
     pub(crate) patch: Patch,
+    pub(crate) refuses_ipc: bool,
     pub(crate) aborts: bool,
 }
 
@@ -76,6 +78,7 @@ impl Default for Options {
             rocm: (6, 2),
             resets_waves: false,
             patch: Patch::Absent,
+            refuses_ipc: false,
             aborts: false,
         }
     }
@@ -96,6 +99,7 @@ impl Options {
             None if word == "reef" => self.resets_waves = true,
             None if word == "abort" => self.aborts = true,
             None if word == "kfd" => self.patch = Patch::Present,
+            None if word == "no-ipc" => self.refuses_ipc = true,
             Some(("kfd", "other-abi")) => self.patch = Patch::OtherAbi,
             Some(("kfd", "busy")) => self.patch = Patch::Busy,
             Some(("kfd", "loses")) => self.patch = Patch::Loses,

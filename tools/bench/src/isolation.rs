@@ -23,7 +23,7 @@ pub enum Isolation {
     /// Kernels run on threads of this process, or this process launches them
     None,
     /// Kernels run in a process that is replaced when it dies: on the host a jailed process per
-    /// tenant, on a GPU one process for all tenants
+    /// tenant, on a GPU one or two processes for all tenants
     Process,
 }
 

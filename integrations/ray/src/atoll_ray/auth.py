@@ -27,7 +27,8 @@ def prepare(environment: Mapping[str, str], is_head: bool) -> tuple[dict[str, st
     A head without a token gets a new one. Raises ``ValueError`` if another node has none, or if other users of this
     machine may read the file of the token.
     """
-    mode = environment.get(MODE_VARIABLE, "token")
+    # Ray ignores the case, too.
+    mode = (environment.get(MODE_VARIABLE) or "token").lower()
     if mode != "token":
         return {MODE_VARIABLE: mode}, None
     if environment.get(TOKEN_VARIABLE):

@@ -65,9 +65,11 @@ class _Member:
 
 
 @dataclass(frozen=True)
-class _Vacancy:
+class Vacancy:
     """The place of a replica that died without ever having had a lease. Its successor waits until ``not_before``."""
 
+    #: The copy of the graph that it belongs to; -1 without a graph.
+    copy: int
     failures: int
     not_before: float
 
@@ -92,6 +94,7 @@ class Controller:
         # Replicas get the bundle from Ray's object store.
         self._bundle = None if bundle is None else ray.put(bundle)
         self._lock = threading.Lock()
+        self._scaling = threading.Lock()
         # If Ray has restarted this actor, the number that was asked for last.
         self._kept = None if graph is not None else Kept(f"replicas-{spec.name}")
         first = spec.replicas if graph is None else graph.copies
@@ -100,8 +103,13 @@ class Controller:
         self._members: list[_Member] = []
         # Surplus replicas, which release their leases.
         self._ending: list[_Member] = []
-        self._vacancies: list[_Vacancy] = []
+        self._vacancies: list[Vacancy] = []
+        #: The copies whose replicas are being started.
+        self._starting: list[int] = []
         self._last_failure: str | None = None
+        # Made once, since Ray writes each class into its tables when an actor of it is started for the first time.
+        # Ray's types do not have these groups.
+        self._class = ray.remote(concurrency_groups={STAGES: STAGES_MAX})(Replica)  # type: ignore[call-overload]
         threading.Thread(target=self._run, name="atoll-controller", daemon=True).start()
 
     def endpoints(self) -> list[Endpoint]:
@@ -117,20 +125,23 @@ class Controller:
     def copies(self) -> set[int]:
         """The copies of a graph that have a replica of this stage, or had one that is still ending."""
         with self._lock:
-            return {member.copy for member in self._members + self._ending}
+            return {member.copy for member in self._members + self._ending} | set(self._starting)
 
     def scale(self, replicas: int) -> None:
         """Changes the number of replicas. Surplus replicas release their leases."""
         check_replicas(replicas)
-        if self._kept is not None:
-            self._kept.set(str(replicas))
-        with self._lock:
-            self._target = replicas
+        # One change at a time, so that the kept number is also the target.
+        with self._scaling:
+            if self._kept is not None:
+                self._kept.set(str(replicas))
+            with self._lock:
+                self._target = replicas
 
     def status(self) -> dict[str, Any]:
         """The replicas, each with its endpoint or its problem, and the number of surplus replicas that are ending."""
         with self._lock:
             replicas = [{"endpoint": member.endpoint, "problem": member.problem} for member in self._members]
+            replicas += [{"endpoint": None, "problem": "it is being started"} for _ in self._starting]
             ending = len(self._ending)
             return {"target": self._target, "replicas": replicas, "ending": ending, "last_failure": self._last_failure}
 
@@ -155,7 +166,18 @@ class Controller:
             # From now on, clients do not get them in the list.
             self._members = [member for member in self._members if member not in ending]
             self._ending += ending
-            self._fill(now)
+            due = self._due(now)
+            self._starting = [copy for copy, _ in due]
+        try:
+            for copy, failures in due:
+                # Without the lock, since Ray's tables may be out of reach for a while. Clients get the list meanwhile.
+                member = _Member(self._start(copy), copy, failures)
+                with self._lock:
+                    self._starting.remove(copy)
+                    self._members.append(member)
+        finally:
+            with self._lock:
+                self._starting = []
         for member in list(self._ending):
             if self._has_ended(member, now):
                 ray.kill(member.actor)
@@ -171,19 +193,16 @@ class Controller:
         order = sorted(enumerate(self._members), key=lambda pair: (pair[1].endpoint is not None, -pair[0]))
         return [member for _, member in order[: max(len(order) - self._target, 0)]]
 
-    def _fill(self, now: float) -> None:
-        """Starts missing replicas. The caller holds the lock."""
-        missing = max(self._target - len(self._members), 0)
-        vacancies = self._vacancies[:missing]
-        due = [vacancy for vacancy in vacancies if vacancy.not_before <= now]
-        self._vacancies = [vacancy for vacancy in vacancies if vacancy.not_before > now]
-        failures = [vacancy.failures for vacancy in due] + [0] * (missing - len(vacancies))
-        # In a graph, a successor waits until its predecessor has left the place.
-        taken = {member.copy for member in self._members + self._ending}
-        free = [copy for copy in range(self._target) if copy not in taken]
-        copies = [-1] * len(failures) if self._graph is None else free
-        for count, copy in zip(failures, copies, strict=False):
-            self._members.append(_Member(self._start(copy), copy, count))
+    def _due(self, now: float) -> list[tuple[int, int]]:
+        """The replicas to start now, each with its copy and failures before. The caller holds the lock."""
+        if self._graph is None:
+            missing = [-1] * max(self._target - len(self._members), 0)
+        else:
+            # A successor waits until its predecessor has left the place.
+            taken = {member.copy for member in self._members + self._ending}
+            missing = [copy for copy in range(self._target) if copy not in taken]
+        due, self._vacancies = starts(missing, self._vacancies, now)
+        return due
 
     def _start(self, copy: int) -> Any:
         # Ray does not restart a dead actor: its successor gets a new lease, on any machine.
@@ -196,9 +215,7 @@ class Controller:
         }
         if self._graph is not None:
             options["scheduling_strategy"] = self._graph.places.strategy(copy, self._graph.stage)
-        # Ray's types do not have these groups.
-        actor = ray.remote(concurrency_groups={STAGES: STAGES_MAX})(Replica)  # type: ignore[call-overload]
-        return actor.options(**options).remote(self._spec, self._bundle)
+        return self._class.options(**options).remote(self._spec, self._bundle)
 
     def _hint(self) -> None:
         """Tells the autoscaler for how many replicas there should be room."""
@@ -243,7 +260,7 @@ class Controller:
             self._last_failure = why
             if not member.has_worked:
                 not_before = time.monotonic() + pause_after(member.failures)
-                self._vacancies.append(_Vacancy(member.failures + 1, not_before))
+                self._vacancies.append(Vacancy(member.copy, member.failures + 1, not_before))
         ray.kill(member.actor)
 
     def _has_ended(self, member: _Member, now: float) -> bool:
@@ -262,6 +279,27 @@ class Controller:
         except (GetTimeoutError, RayError) as error:
             log.warning("a replica of %s did not end its lease: %s", self._spec.name, error)
         return True
+
+
+def starts(missing: list[int], vacancies: list[Vacancy], now: float) -> tuple[list[tuple[int, int]], list[Vacancy]]:
+    """The replicas to start now, each with its copy and failures before, and the vacancies that still wait.
+
+    ``missing`` has the copy of each missing replica. A vacancy that is no longer missing is forgotten.
+    """
+    due: list[tuple[int, int]] = []
+    waiting: list[Vacancy] = []
+    others = list(vacancies)
+    for copy in missing:
+        vacancy = next((one for one in others if one.copy == copy), None)
+        if vacancy is None:
+            due.append((copy, 0))
+            continue
+        others.remove(vacancy)
+        if vacancy.not_before <= now:
+            due.append((copy, vacancy.failures))
+        else:
+            waiting.append(vacancy)
+    return due, waiting
 
 
 def pause_after(failures: int) -> float:

@@ -141,11 +141,13 @@ class Daemon:
         headers = {"Content-Type": "application/octet-stream", HEAD_BYTES: str(len(head))}
         path = f"/v2/models/{function}/infer"
         answer, body = self._send("POST", path, [head, *parts], headers, timeout_s)
-        value = self._refused_or(answer, body, path)
+        if answer.status >= 300:
+            self._refused_or(answer, body, path)
         try:
-            return decode(body, int(answer.getheader(HEAD_BYTES, ""))) if body else {}
+            return decode(body, int(answer.getheader(HEAD_BYTES, "")))
         except ValueError as error:
-            raise DaemonError(f"the answer of {self.url}{path} {str(value)[:200]}: {error}") from error
+            start = body[:200].decode(errors="replace")
+            raise DaemonError(f"the answer of {self.url}{path} {start!r}: {error}", answer.status) from error
 
     def ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None) -> Any:
         """Sends a request and returns its JSON answer, or ``None`` if the answer is empty."""
@@ -193,10 +195,13 @@ class Daemon:
             connection.close()
         if len(text) > ANSWER_BYTES_MAX:
             raise DaemonError(f"the answer from {self.url}{path} has over {ANSWER_BYTES_MAX} bytes")
+        # With a limit, `read` takes the end of the connection for that of the answer.
+        if answer.length:
+            raise DaemonError(f"no answer from {self.url}{path}: its last {answer.length} bytes are missing")
         return answer, text
 
     def _refused_or(self, answer: http.client.HTTPResponse, text: bytes, path: str) -> Any:
-        """The JSON value of an answer, or the start of its text. Raises ``DaemonError`` if the daemon refused."""
+        """The JSON value of an answer. Raises ``DaemonError`` if the daemon refused, or if it is no such value."""
         try:
             value = json.loads(text) if text.strip() else None
         except ValueError:
@@ -204,6 +209,8 @@ class Daemon:
         if answer.status >= 300:
             reason = value.get("error") if isinstance(value, dict) else value
             raise DaemonError(f"{self.url}{path}: {reason}", answer.status)
+        if isinstance(value, str):
+            raise DaemonError(f"the answer from {self.url}{path} is not of a daemon: {value}", answer.status)
         return value
 
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, RayError
 
 from . import places
 from .controller import Controller, InGraph
 from .deployment import NAMESPACE, load
+from .endpoint import NoReplica
 from .hints import Hint, Teller
 from .kept import Kept
 from .known import ANSWER_S, Known
@@ -59,6 +60,8 @@ class GraphController:
     def __init__(self, spec: GraphSpec, bundles: list[bytes | None]) -> None:
         self._spec = spec
         self._lock = threading.Lock()
+        # One change of the number at a time, so that the kept number is also that of the stages.
+        self._scaling = threading.Lock()
         # If Ray has restarted this actor, the number that was asked for last.
         self._kept = Kept(f"copies-{spec.name}")
         self._target = int(self._kept.value(str(spec.copies)))
@@ -83,11 +86,12 @@ class GraphController:
     def scale(self, copies: int) -> None:
         """Changes the number of copies. The replicas of surplus ones release their leases."""
         check_replicas(copies, "copies")
-        self._kept.set(str(copies))
-        with self._lock:
-            self._target = copies
-        for controller in self._controllers.values():
-            controller.scale(copies)
+        with self._scaling:
+            self._kept.set(str(copies))
+            with self._lock:
+                self._target = copies
+            for controller in self._controllers.values():
+                controller.scale(copies)
 
     def status(self) -> dict[str, Any]:
         """The target number of copies, the state of each copy's placement group, and the status of each stage."""
@@ -105,11 +109,11 @@ class GraphController:
             time.sleep(LOOK_S)
 
     def _look(self) -> None:
-        with self._lock:
+        with self._scaling:
             target = self._target
-        # A controller starts no replica in a copy from the target on, so its place does not come into use again.
-        in_use = {copy for controller in self._controllers.values() for copy in controller.copies()}
-        self._places.trim(target, in_use)
+            # A controller starts no replica in a copy from the target on, so its place does not come into use again.
+            in_use = {copy for controller in self._controllers.values() for copy in controller.copies()}
+            self._places.trim(target, in_use)
         resources = [stage.resources for stage in self._spec.stages]
         is_hinted = self._spec.headroom > 0 and target > 0
         self._teller.tell(Hint.of(resources, target + self._spec.headroom) if is_hinted else None)
@@ -211,8 +215,16 @@ class GraphHandle:
         Raises ``TimeoutError`` after ``deadline_s`` seconds, ``NoReplica``, ``StageFailed``, ``ValueError`` or
         ``TypeError``.
         """
-        until = time.monotonic() + self._deadline(deadline_s)
-        plan, _ = self._plan()
+        began = time.monotonic()
+        given = None if deadline_s is None else check_deadline(deadline_s)
+        try:
+            # Only the first request asks the controller.
+            plan, usual = self._plan(ANSWER_S if given is None else min(given, ANSWER_S))
+        except GetTimeoutError as error:
+            raise TimeoutError(f"the controller of graph `{self.name}` did not answer in time") from error
+        except RayError as error:
+            raise NoReplica(f"the controller of graph `{self.name}` does not answer: {error!r}") from error
+        until = began + (usual if given is None else given)
         if inputs.keys() != plan.inputs:
             raise ValueError(f"the inputs are {sorted(inputs)}, but the graph has {sorted(plan.inputs)}")
         parameters = priority(class_)
@@ -225,7 +237,7 @@ class GraphHandle:
             except RayError as error:
                 # A tensor was lost with its machine. The stages before it must run again.
                 failed = error
-        raise StageFailed(f"graph `{self.name}` lost a tensor: {failed!r}") from failed
+        raise StageFailed(f"a call of graph `{self.name}` or a tensor was lost: {failed!r}") from failed
 
     def status(self) -> dict[str, Any]:
         """The target number of copies, the state of each copy's placement group, and the status of each stage."""
@@ -245,7 +257,7 @@ class GraphHandle:
         Raises ``TimeoutError``, whose message says why the others do not.
         """
         until = time.monotonic() + timeout_s
-        plan, _ = self._plan()
+        plan, _ = self._plan(ANSWER_S)
         while any(len(self._known.get(True, ANSWER_S).get(step.name, [])) != copies for step in plan.steps):
             if time.monotonic() > until:
                 raise TimeoutError(f"not all of {copies} copies take requests: {self.status()}")
@@ -278,15 +290,10 @@ class GraphHandle:
         found: Replicas = ray.get(self._controller.replicas.remote(), timeout=timeout_s)
         return found
 
-    def _plan(self) -> tuple[Plan, float]:
+    def _plan(self, timeout_s: float) -> tuple[Plan, float]:
         if self._about is None:
-            self._about = ray.get(self._controller.about.remote(), timeout=ANSWER_S)
+            self._about = ray.get(self._controller.about.remote(), timeout=timeout_s)
         return self._about
-
-    def _deadline(self, deadline_s: float | None) -> float:
-        if deadline_s is None:
-            return self._plan()[1]
-        return check_deadline(deadline_s)
 
 
 def check_deadline(deadline_s: float) -> float:

@@ -74,7 +74,10 @@ class Hints:
     def __init__(self) -> None:
         self._sum = Sum()
         self._lock = threading.Lock()
-        self._sent: list[dict[str, float]] | None = None
+        # Ray keeps what the predecessor of a restarted actor sent. Deployments repeat their hints first.
+        is_restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
+        self._sent: list[dict[str, float]] | None = None if is_restarted else []
+        self._not_before = time.monotonic() + (2 * REPEAT_S if is_restarted else 0.0)
         threading.Thread(target=self._run, name="atoll-hints", daemon=True).start()
 
     def tell(self, name: str, hint: Hint | None) -> None:
@@ -83,7 +86,7 @@ class Hints:
             self._sum.tell(name, hint)
 
     def sent(self) -> list[dict[str, float]] | None:
-        """What the autoscaler was told last."""
+        """What the autoscaler was told last; ``None`` if a predecessor of this actor told it."""
         with self._lock:
             return self._sent
 
@@ -96,9 +99,11 @@ class Hints:
             time.sleep(LOOK_S)
 
     def _send(self) -> None:
+        if time.monotonic() < self._not_before:
+            return
         with self._lock:
             bundles, sent = self._sum.bundles(), self._sent
-        if bundles == (sent or []):
+        if bundles == sent:
             return
         request_resources(bundles=bundles)
         with self._lock:

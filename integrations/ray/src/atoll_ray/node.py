@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     try:
         start(daemon.url, args.advertise, found, args.rest)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         print(f"atoll-ray: {error}", file=sys.stderr)
         return 2
 

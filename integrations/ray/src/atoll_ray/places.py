@@ -32,10 +32,13 @@ class Places:
             remove(name)
 
     def strategy(self, copy: int, stage: int) -> PlacementGroupSchedulingStrategy:
-        """Where the replica of a stage in a copy runs. Creates the group of the copy if there is none."""
+        """Where the replica of a stage in a copy runs. Creates the group of the copy if there is none.
+
+        Another program may have removed a group. Then each replica in it would die at its start, so there is a new one.
+        """
         with self._lock:
             group = self._groups.get(copy)
-            if group is None:
+            if group is None or state(group) in (None, "REMOVED"):
                 group = placement_group(
                     self._bundles, strategy=self._strategy, name=group_name(self._name, copy), lifetime="detached"
                 )
@@ -54,7 +57,13 @@ class Places:
         """The state of each copy's group, as Ray names it."""
         with self._lock:
             groups = dict(self._groups)
-        return {copy: placement_group_table(group).get("state", "UNKNOWN") for copy, group in groups.items()}
+        return {copy: state(group) or "UNKNOWN" for copy, group in groups.items()}
+
+
+def state(group: PlacementGroup) -> str | None:
+    """The state of a group, as Ray names it; ``None`` if Ray does not have it."""
+    found: str | None = placement_group_table(group).get("state")
+    return found
 
 
 def group_name(graph: str, copy: int) -> str:

@@ -77,7 +77,8 @@ class Replica:
             failed = Report(time.monotonic() - began, str(error), error.status, error.was_sent)
             return (failed, *[None] * len(call.outputs))
         except (KeyError, ValueError) as error:
-            failed = Report(time.monotonic() - began, f"the function does not fit the stage: {error!r}", 400, False)
+            # Without one of the outputs, for example. It has run, and would fail again.
+            failed = Report(time.monotonic() - began, f"the function does not fit the stage: {error!r}", 400, True)
             return (failed, *[None] * len(call.outputs))
         return (Report(time.monotonic() - began), *found)
 

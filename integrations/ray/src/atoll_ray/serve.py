@@ -13,7 +13,8 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ UNLEASED_S = 60.0
 #: A new replica waits this long for its first lease, in seconds.
 FIRST_LEASE_S = 60.0
 
+#: Limit of an HTTP request at the daemon, in seconds.
+REQUEST_S = 60.0
+
 #: Requests that a replica runs at one time. Serve routes further ones to others, or lets them wait.
 REQUESTS_MAX = 16
 
@@ -45,6 +49,8 @@ class Function:
 
     def __init__(self, spec: Spec, bundle: bytes | None) -> None:
         self._replica = Replica(spec, bundle)
+        # The event loop's own threads are fewer on machines with few processors.
+        self._threads = ThreadPoolExecutor(REQUESTS_MAX, "atoll-request")
         self._function = spec.request.function
         self._leased_at = time.monotonic()
         until = self._leased_at + FIRST_LEASE_S
@@ -69,7 +75,9 @@ class Function:
         An input is a NumPy array or a ``Tensor``; so is the result. Raises ``DaemonError``.
         """
         tensors = {name: Tensor.of(value) for name, value in inputs.items()}
-        return await asyncio.to_thread(self._replica.infer, tensors, priority(class_), timeout_s)
+        parameters = priority(class_)
+        found: dict[str, Tensor] = await self._run(lambda: self._replica.infer(tensors, parameters, timeout_s))
+        return found
 
     async def __call__(self, request: Request) -> Response:
         """Runs the function on an HTTP request, whose body is JSON of the KServe v2 protocol."""
@@ -80,8 +88,7 @@ class Function:
                 return _error(413, f"the body has over {BODY_BYTES_MAX} bytes")
         try:
             found = json.loads(body)
-            inputs, parameters = found["inputs"], found.get("parameters", {})
-            asked = {"inputs": inputs, "parameters": dict(parameters)}
+            asked = {**found, "inputs": found["inputs"], "parameters": dict(found.get("parameters", {}))}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return _error(400, f"the body is not a request of the KServe v2 protocol: {error!r}")
         if (endpoint := self._endpoint()) is None:
@@ -89,15 +96,20 @@ class Function:
         # The instance is that of this replica, whatever a client names.
         asked["parameters"]["instance"] = endpoint.instance
         try:
-            answer = await asyncio.to_thread(Daemon().infer, self._function, asked, 60.0)
+            answer = await self._run(lambda: Daemon().infer(self._function, asked, REQUEST_S))
         except DaemonError as error:
             return _error(error.status or 502, str(error))
         return JSONResponse(answer)
 
     def __del__(self) -> None:
         # Serve calls this when it ends the replica, after its requests.
+        if hasattr(self, "_threads"):
+            self._threads.shutdown(wait=False)
         if hasattr(self, "_replica"):
             self._replica.stop()
+
+    async def _run(self, call: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def _endpoint(self) -> Any:
         return self._replica.report()["endpoint"]
@@ -127,7 +139,9 @@ def app(
         raise ValueError("replicas or autoscaling: only one of them is possible")
     bundle, function = load(source)
     name = name or (function if bundle is None else Path(source).stem)
-    spec = Spec.of(name, function, sm, quota, mem, class_, replicas or 1, ttl_s)
+    if replicas == 0:
+        raise ValueError("0 replicas: Serve has at least 1")
+    spec = Spec.of(name, function, sm, quota, mem, class_, 1 if replicas is None else replicas, ttl_s)
     options: dict[str, Any] = {
         "name": name,
         "max_ongoing_requests": REQUESTS_MAX,

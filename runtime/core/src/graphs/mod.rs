@@ -9,7 +9,7 @@
 //! once per graph, the optimal assignments of stages to kinds of devices. [`Admission`] is phase
 //! two: it plans each request on arrival, and reserves devices for it or rejects it at once.
 //! [`Fifo`] runs all requests in the order of arrival, as a baseline. In a daemon, [`Measures`]
-//! supplies the costs.
+//! supplies the costs, and a [`Margin`] keeps a part of each deadline free.
 //!
 //! Not here: contents of tensors, and device access. Start reading in `admission.rs`.
 
@@ -23,6 +23,7 @@ mod explain;
 mod fifo;
 mod graph;
 pub mod limits;
+mod margin;
 mod measures;
 mod node;
 mod planner;
@@ -43,6 +44,7 @@ pub use event::{Action, Arrival, Event, FunctionId, GraphId, NodeId, RequestId};
 pub use explain::{Explanation, Obstacle, PlannedStage, Reason, Tried, Verdict};
 pub use fifo::Fifo;
 pub use graph::{Condition, Graph, GraphOutput, NotANumber, Source, Stage};
+pub use margin::Margin;
 pub use measures::{Measured, Measures};
 pub use node::NodeSpec;
 pub use plans::{Assignment, Plans, Qualify, evaluate};

@@ -285,9 +285,11 @@ void system_call(const struct context *c) {
     const struct system_call_params *p = (const struct system_call_params *)c->params;
     int64_t answer;
     register uint64_t fourth __asm__("r10") = p->fourth;
+    /* The offset of mmap is checked also where it has no meaning. */
+    register uint64_t fifth __asm__("r8") = 0, sixth __asm__("r9") = 0;
     __asm__ volatile("syscall"
                      : "=a"(answer)
-                     : "a"(p->number), "D"(p->first), "S"(p->second), "d"(p->third), "r"(fourth)
+                     : "a"(p->number), "D"(p->first), "S"(p->second), "d"(p->third), "r"(fourth), "r"(fifth), "r"(sixth)
                      : "rcx", "r11", "memory");
     *p->answer = answer;
 }

@@ -94,7 +94,7 @@ pub struct ExecutorPool {
 }
 
 impl ExecutorPool {
-    /// Whether the executor owns the memory, so that all domains share one executor.
+    /// Whether an executor owns the memory, so that all domains share one executor or a pair of them.
     fn is_remote(&self) -> bool {
         self.config.device.memory == MemoryHome::Process
     }

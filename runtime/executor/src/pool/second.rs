@@ -9,6 +9,7 @@ use crate::pair::Pair;
 use atoll_core::PreemptLevel;
 use atoll_device::process::DevicePlan;
 use atoll_device::{Device, DeviceError};
+use rustix::event::epoll;
 
 impl ExecutorPool {
     /// Starts a second executor for the first time, if the device needs one, and waits until it
@@ -19,13 +20,14 @@ impl ExecutorPool {
             return None;
         }
         let started = self.start_second(first).and_then(|device| device.wait_ready().map(|_| device));
-        let warn = |error: &DeviceError| {
-            tracing::warn!(
-                device = %self.info.name, %error,
-                "real-time and best-effort kernels share a process, so kernels are not stopped while both run"
-            );
-        };
-        started.inspect_err(warn).ok()
+        started.inspect_err(|error| self.warn_of_one(&error.to_string())).ok()
+    }
+
+    fn warn_of_one(&self, error: &str) {
+        tracing::warn!(
+            device = %self.info.name, error,
+            "real-time and best-effort kernels share a process, so kernels are not stopped while both run"
+        );
     }
 
     fn start_second(&self, first: &ExecutorDevice) -> Result<ExecutorDevice, DeviceError> {
@@ -46,16 +48,30 @@ impl ExecutorPool {
         if self.is_split { Pair::awaiting(first, self.config.device.link) } else { Pair::alone(first) }
     }
 
-    /// Starts the second executor of a domain once the first one runs.
+    /// Starts the second executor of a domain once the first one runs. If it cannot be started, or
+    /// ends before it runs, the first one goes on alone; the next replacement gets a second one
+    /// again.
     pub(super) fn complete(&mut self, index: usize) {
-        let State::Running(pair) = &self.domains[index].state else { return };
+        let State::Running(pair) = &mut self.domains[index].state else { return };
+        if let Some(second) = pair.take_unready() {
+            let _ = epoll::delete(&self.ready, second.completion_fd());
+            if let Some(loss) = second.loss() {
+                self.statistics.count(&loss.cause);
+                self.warn_of_one(&loss.to_string());
+            }
+            return self.domains[index].load_all();
+        }
         if !pair.is_due() {
             return;
         }
+        let State::Running(pair) = &self.domains[index].state else { return };
         let joined = self.start_second(pair.first()).and_then(|device| self.join(index, device));
-        if let (Err(error), State::Running(pair)) = (joined, &self.domains[index].state) {
-            pair.kill(&format!("was killed, since the second executor of its device cannot be started: {error}"));
+        let Err(error) = joined else { return };
+        self.warn_of_one(&error.to_string());
+        if let State::Running(pair) = &mut self.domains[index].state {
+            pair.go_alone();
         }
+        self.domains[index].load_all();
     }
 
     /// Adds the second executor to that of a domain, and loads the modules.

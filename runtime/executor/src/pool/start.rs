@@ -7,7 +7,7 @@ use crate::device::ExecutorDevice;
 use crate::imports::ExecutorImports;
 use atoll_device::process::{DevicePlan, MemoryHome, ProcessService};
 use atoll_device::space::ConstantStore;
-use atoll_device::{ComputeUnitUse, DeviceError, DeviceInfo, ExecutorStatistics, LaneTable};
+use atoll_device::{ComputeUnitUse, Device as _, DeviceError, DeviceInfo, ExecutorStatistics, LaneTable};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use std::collections::{HashMap, VecDeque};

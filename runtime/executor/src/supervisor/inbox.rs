@@ -4,7 +4,7 @@
 use crate::wire::{Answer, PROTOCOL_VERSION, REPORT_MESSAGES_MAX};
 use atoll_core::LaunchId;
 use atoll_device::report::LaunchReport;
-use atoll_device::{DeviceFacts, Reports};
+use atoll_device::{DeviceFacts, ImportError, Reports};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -33,8 +33,8 @@ pub(super) struct Inbox {
     pub(super) loaded: BTreeMap<u32, Option<String>>,
     /// The unanswered order for memory of another process, and when it was sent.
     pub(super) importing: Option<(u64, Instant)>,
-    /// The last answer to such an order: the size of the memory, or why it was refused.
-    pub(super) imported: Option<(u64, Result<u64, String>)>,
+    /// The last answer to such an order: the size of the memory, or why it failed.
+    pub(super) imported: Option<(u64, Result<u64, ImportError>)>,
     partial_reports: Vec<(u64, LaunchReport)>,
     pub(super) reports: Reports,
     /// Received messages that carry reports.
@@ -81,10 +81,15 @@ impl Inbox {
             Answer::Shown => {
                 self.showing.pop_front().ok_or("it answered a mapping that was not requested")?;
             }
-            Answer::Imported { order, bytes, refusal } => {
+            Answer::Imported { order, bytes, refusal, may_retry } => {
                 let due = self.importing.take_if(|(due, _)| *due == order);
                 due.ok_or("it answered an import that was not requested")?;
-                self.imported = Some((order, refusal.map_or(Ok(bytes), Err)));
+                let done = match refusal {
+                    None => Ok(bytes),
+                    Some(reason) if may_retry => Err(ImportError::Unavailable(reason)),
+                    Some(reason) => Err(ImportError::Refused(reason)),
+                };
+                self.imported = Some((order, done));
             }
             report @ Answer::Report { .. } => return self.take_report(report, launches),
         }
@@ -136,7 +141,7 @@ mod tests {
         assert_eq!(inbox.take(facts(), false, 0), Ok(false));
         assert!(inbox.take(facts(), false, 0).is_err());
         assert_eq!(inbox.take(ready(), false, 0), Ok(false));
-        let imported = |order| Answer::Imported { order, bytes: 8, refusal: None };
+        let imported = |order| Answer::Imported { order, bytes: 8, refusal: None, may_retry: false };
         for answer in
             [ready(), facts(), Answer::Shown, Answer::Loaded { module: 0, refusal: None }, imported(1), piece(1, true)]
         {
@@ -151,6 +156,13 @@ mod tests {
         assert_eq!(inbox.take(imported(2), false, 0), Ok(false));
         assert_eq!(inbox.imported, Some((2, Ok(8))));
         assert!(inbox.take(imported(2), false, 0).is_err());
+        for may_retry in [false, true] {
+            inbox.importing = Some((3, Instant::now()));
+            let failed = Answer::Imported { order: 3, bytes: 0, refusal: Some("why".to_owned()), may_retry };
+            assert_eq!(inbox.take(failed, false, 0), Ok(false));
+            let Some((3, Err(error))) = inbox.imported.take() else { panic!("no answer to the import") };
+            assert_eq!(matches!(error, ImportError::Unavailable(_)), may_retry, "{error}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use atoll_device::link::Link;
 use atoll_device::process::ProcessService;
 use atoll_device::report::{Fault, LaunchReport};
 use atoll_device::shm::Region;
-use atoll_device::{DeviceFacts, GroupUse, LossCause};
+use atoll_device::{DeviceFacts, GroupUse, ImportError, LossCause};
 use inbox::Inbox;
 use process::Process;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -182,7 +182,7 @@ impl Supervised {
     }
 
     /// The answer to an order for memory of another process, once it was received.
-    pub(crate) fn take_imported(&self, order: u64) -> Option<Result<u64, String>> {
+    pub(crate) fn take_imported(&self, order: u64) -> Option<Result<u64, ImportError>> {
         self.inbox().imported.take_if(|(answered, _)| *answered == order).map(|(_, answer)| answer)
     }
 

@@ -51,6 +51,7 @@ impl Writer<'_> {
             },
             now: view.asked.as_ref().map(|asked| self.decision(asked)),
             last: view.last.as_ref().map(|last| self.decision(last)),
+            kept_free: view.kept_free,
             failure: view.failure.clone(),
         }
     }

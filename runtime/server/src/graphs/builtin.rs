@@ -3,6 +3,16 @@
 use atoll_core::graphs::{Form, Size, TensorSpec};
 use atoll_engine::OutputTensor;
 use atoll_protocol::DataType;
+use std::cmp::Ordering;
+
+/// An input of a built-in stage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    /// Dimensions, outermost first.
+    pub(crate) shape: &'a [i64],
+    /// FP32 elements.
+    pub(crate) bytes: &'a [u8],
+}
 
 /// A built-in function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,69 +101,88 @@ impl Builtin {
 
     /// Computes the outputs. The inputs have to be FP32. Checks sizes that were unknown when the
     /// graph was deployed.
-    pub(crate) fn run(self, inputs: &[&OutputTensor]) -> Result<Vec<OutputTensor>, String> {
-        let shape = &inputs[0].shape;
+    pub(crate) fn run(self, inputs: &[View<'_>]) -> Result<Vec<OutputTensor>, String> {
+        let View { shape, bytes } = inputs[0];
         if self == Builtin::Average {
             return average(inputs);
         }
         let (&width, outer) = shape.split_last().ok_or("it needs a tensor of one dimension or more")?;
         let width = usize::try_from(width).ok().filter(|width| *width > 0).ok_or("the last axis is empty")?;
-        let values = floats(&inputs[0].bytes);
+        let mut values = floats(bytes);
         let rows = values.chunks_exact(width);
         Ok(match self {
-            Builtin::Softmax => vec![of_floats(shape.clone(), rows.flat_map(softmax))],
-            Builtin::Max => vec![of_floats(outer.to_vec(), rows.map(|row| row[largest(row, 1)[0]]))],
-            Builtin::Argmax => vec![of_indices(outer.to_vec(), rows.map(|row| largest(row, 1)[0]))],
+            Builtin::Softmax => {
+                values.chunks_exact_mut(width).for_each(softmax);
+                vec![of_floats(shape.to_vec(), values)]
+            }
+            Builtin::Max => vec![of_floats(outer.to_vec(), rows.map(|row| row[largest(row)]))],
+            Builtin::Argmax => vec![of_indices(outer.to_vec(), rows.map(largest))],
             Builtin::TopK(k) => {
                 let k = usize::try_from(k).ok().filter(|k| *k <= width);
                 let k = k.ok_or_else(|| format!("`k` is more than the {width} elements of the last axis"))?;
                 let kept = [outer, &[k as i64]].concat();
-                let indices: Vec<Vec<usize>> = rows.clone().map(|row| largest(row, k)).collect();
-                let top = rows.zip(&indices).flat_map(|(row, indices)| indices.iter().map(|index| row[*index]));
-                vec![of_indices(kept.clone(), indices.iter().flatten().copied()), of_floats(kept, top)]
+                let indices: Vec<Vec<usize>> = rows.clone().map(|row| top(row, k)).collect();
+                let values = rows.zip(&indices).flat_map(|(row, indices)| indices.iter().map(|index| row[*index]));
+                vec![of_indices(kept.clone(), indices.iter().flatten().copied()), of_floats(kept, values)]
             }
             Builtin::Average => unreachable!("handled above"),
         })
     }
 }
 
-fn average(inputs: &[&OutputTensor]) -> Result<Vec<OutputTensor>, String> {
-    let shape = &inputs[0].shape;
-    if let Some(other) = inputs.iter().find(|input| input.shape != *shape) {
+fn average(inputs: &[View<'_>]) -> Result<Vec<OutputTensor>, String> {
+    let shape = inputs[0].shape;
+    if let Some(other) = inputs.iter().find(|input| input.shape != shape) {
         return Err(format!("its inputs have different shapes, {shape:?} and {:?}", other.shape));
     }
-    let all: Vec<Vec<f32>> = inputs.iter().map(|input| floats(&input.bytes)).collect();
-    let mean = |index: usize| {
-        let sum: f64 = all.iter().map(|values| f64::from(values[index])).sum();
-        (sum / all.len() as f64) as f32
-    };
-    Ok(vec![of_floats(shape.clone(), (0..all[0].len()).map(mean))])
+    let mut sums: Vec<f64> = floats(inputs[0].bytes).into_iter().map(f64::from).collect();
+    for input in &inputs[1..] {
+        sums.iter_mut().zip(floats(input.bytes)).for_each(|(sum, value)| *sum += f64::from(value));
+    }
+    let count = inputs.len() as f64;
+    Ok(vec![of_floats(shape.to_vec(), sums.into_iter().map(|sum| (sum / count) as f32))])
 }
 
-fn softmax(row: &[f32]) -> Vec<f32> {
+fn softmax(row: &mut [f32]) {
     let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let powers: Vec<f32> = row.iter().map(|value| (value - most).exp()).collect();
-    let sum: f32 = powers.iter().sum();
-    powers.into_iter().map(|power| power / sum).collect()
+    row.iter_mut().for_each(|value| *value = (*value - most).exp());
+    let sum: f32 = row.iter().sum();
+    row.iter_mut().for_each(|value| *value /= sum);
 }
 
-/// The indices of the largest elements, the largest first; NaN counts as the largest, so that it is
-/// not hidden.
-fn largest(row: &[f32], count: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..row.len()).collect();
+/// The order of elements, the largest first. NaN counts as the largest, so that it is not hidden.
+fn larger_first(a: f32, b: f32) -> Ordering {
     // Adding 0.0 turns -0.0 into 0.0, so that both zeros are equal.
-    let larger = |a: f32, b: f32| b.is_nan().cmp(&a.is_nan()).then((b + 0.0).total_cmp(&(a + 0.0)));
-    order.sort_by(|a, b| larger(row[*a], row[*b]).then(a.cmp(b)));
-    order.truncate(count);
-    order
+    b.is_nan().cmp(&a.is_nan()).then((b + 0.0).total_cmp(&(a + 0.0)))
+}
+
+/// The index of the largest element, the first of equal ones.
+fn largest(row: &[f32]) -> usize {
+    let better = |best: usize, at: usize| if larger_first(row[at], row[best]).is_lt() { at } else { best };
+    (1..row.len()).fold(0, better)
+}
+
+/// The indices of the largest elements, the largest first, and the first of equal ones.
+fn top(row: &[f32], count: usize) -> Vec<usize> {
+    let order = |a: &usize, b: &usize| larger_first(row[*a], row[*b]).then(a.cmp(b));
+    let mut indices: Vec<usize> = (0..row.len()).collect();
+    if count < indices.len() {
+        indices.select_nth_unstable_by(count, order);
+        indices.truncate(count);
+    }
+    indices.sort_unstable_by(order);
+    indices
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-fn of_floats(shape: Vec<i64>, values: impl Iterator<Item = f32>) -> OutputTensor {
-    OutputTensor { shape, bytes: values.flat_map(f32::to_le_bytes).collect() }
+fn of_floats(shape: Vec<i64>, values: impl IntoIterator<Item = f32>) -> OutputTensor {
+    let values = values.into_iter();
+    let mut bytes = Vec::with_capacity(values.size_hint().0 * 4);
+    values.for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
+    OutputTensor { shape, bytes }
 }
 
 fn of_indices(shape: Vec<i64>, indices: impl Iterator<Item = usize>) -> OutputTensor {
@@ -168,8 +197,13 @@ mod tests {
         of_floats(shape.to_vec(), values.iter().copied())
     }
 
+    fn view(tensor: &OutputTensor) -> View<'_> {
+        View { shape: &tensor.shape, bytes: &tensor.bytes }
+    }
+
     fn run(builtin: Builtin, inputs: &[&OutputTensor]) -> Vec<(Vec<i64>, Vec<f32>)> {
-        builtin.run(inputs).unwrap().iter().map(|output| (output.shape.clone(), floats(&output.bytes))).collect()
+        let views: Vec<View<'_>> = inputs.iter().copied().map(view).collect();
+        builtin.run(&views).unwrap().iter().map(|output| (output.shape.clone(), floats(&output.bytes))).collect()
     }
 
     #[test]
@@ -177,12 +211,12 @@ mod tests {
         let x = tensor(&[2, 3], &[1.0, 3.0, 3.0, -1.0, -2.0, f32::NEG_INFINITY]);
         assert_eq!(run(Builtin::Max, &[&x]), [(vec![2], vec![3.0, -1.0])]);
         let indices = |builtin: Builtin| -> Vec<i64> {
-            builtin.run(&[&x]).unwrap()[0].bytes.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b)).collect()
+            builtin.run(&[view(&x)]).unwrap()[0].bytes.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b)).collect()
         };
         assert_eq!(indices(Builtin::Argmax), [1, 0], "the first of equal ones");
         assert_eq!(indices(Builtin::TopK(2)), [1, 2, 0, 1]);
         assert_eq!(run(Builtin::TopK(2), &[&x])[1], (vec![2, 2], vec![3.0, 3.0, -1.0, -2.0]));
-        assert!(Builtin::TopK(4).run(&[&x]).is_err());
+        assert!(Builtin::TopK(4).run(&[view(&x)]).is_err());
     }
 
     #[test]
@@ -197,7 +231,24 @@ mod tests {
     fn averages_need_equal_shapes() {
         let (a, b) = (tensor(&[2], &[1.0, 2.0]), tensor(&[2], &[3.0, 6.0]));
         assert_eq!(run(Builtin::Average, &[&a, &b]), [(vec![2], vec![2.0, 4.0])]);
-        assert!(Builtin::Average.run(&[&a, &tensor(&[1], &[1.0])]).is_err());
+        assert!(Builtin::Average.run(&[view(&a), view(&tensor(&[1], &[1.0]))]).is_err());
+    }
+
+    #[test]
+    fn the_largest_elements_are_those_of_a_sorted_row() {
+        let mut state = 7_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            // Few values, so that many are equal.
+            [f32::NAN, -0.0, 0.0, f32::INFINITY, f32::NEG_INFINITY, 1.5, -2.0, 3.0][(state >> 29) as usize]
+        };
+        for width in 1..40 {
+            let row: Vec<f32> = (0..width).map(|_| next()).collect();
+            let mut sorted: Vec<usize> = (0..width).collect();
+            sorted.sort_by(|a, b| larger_first(row[*a], row[*b]));
+            assert_eq!(largest(&row), sorted[0], "{row:?}");
+            (1..=width).for_each(|count| assert_eq!(top(&row, count), sorted[..count], "{count} of {row:?}"));
+        }
     }
 
     #[test]

@@ -4,9 +4,10 @@ use super::desk::{Desk, Limits, Ticket};
 use super::stage::StageWork;
 use atoll_core::Nanos;
 use atoll_core::graphs::{
-    CostTable, Explanation, Graph, GraphError, GraphId, KindId, Measured, Measures, Plans, Reason, Verdict,
+    CostTable, Explanation, Graph, GraphError, GraphId, KindId, Margin, Measured, Measures, Plans, Reason, Verdict,
 };
 use atoll_engine::{DeviceId, InvocationTiming};
+use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ pub(crate) struct Costs {
 
 struct State {
     measures: Measures,
+    margin: Margin,
     /// The number of the graph at the desk; `None` until its stages are measured.
     id: Option<GraphId>,
     /// Whether its cost table is being made.
@@ -100,6 +102,8 @@ pub(crate) struct CostView {
     /// The decision about a request with the limits that were asked for.
     pub(crate) asked: Option<Explanation>,
     pub(crate) last: Option<Explanation>,
+    /// The part of each deadline that is kept free.
+    pub(crate) kept_free: f64,
     pub(crate) failure: Option<String>,
 }
 
@@ -109,6 +113,7 @@ impl Costs {
         let kinds = desk.as_ref().map_or(0, |desk| desk.kinds().len());
         let state = State {
             measures: Measures::new(stages, kinds),
+            margin: Margin::default(),
             id: None,
             is_planning: false,
             table_at: None,
@@ -156,7 +161,7 @@ impl Costs {
             desk.counts.measured.fetch_add(1, Ordering::Relaxed);
             return Decision::Measure;
         };
-        let (explanation, ticket) = desk.arrive(id, limits);
+        let (explanation, ticket) = desk.arrive(id, limits.planned_with(state.margin));
         let verdict = explanation.verdict.clone();
         let at = explanation.at;
         state.last = Some(explanation);
@@ -175,7 +180,11 @@ impl Costs {
             }
         }
         desk.counts.reject(&reason);
-        let message = rejection(&reason, graph, at);
+        let mut message = rejection(&reason, graph, at);
+        if state.margin != Margin::default() && matches!(reason, Reason::Busy { .. }) {
+            let percent = state.margin.part() * 100.0;
+            let _ = write!(message, "; {percent:.1} % of each deadline is kept free, since requests were late");
+        }
         Decision::Rejected(Rejected { reason, message })
     }
 
@@ -234,11 +243,11 @@ impl Costs {
         }
     }
 
-    /// Counts an admitted request that was not answered before its deadline.
-    pub(super) fn note_late(&self) {
-        if let Some(desk) = &self.desk {
-            desk.counts.late.fetch_add(1, Ordering::Relaxed);
-        }
+    /// Notes an admitted request that has ended: whether its deadline passed first.
+    pub(super) fn note_end(&self, is_late: bool) {
+        let Some(desk) = &self.desk else { return };
+        desk.counts.late.fetch_add(u64::from(is_late), Ordering::Relaxed);
+        self.lock().margin.note(is_late);
     }
 
     /// The device on which a stage is to be measured next; `None` if any device will do.
@@ -291,8 +300,9 @@ impl Costs {
             measured: measured.collect(),
             missing: state.missing(desk, works).collect(),
             plans: id.and_then(|id| desk.plans(id)),
-            asked: id.map(|id| desk.consider(id, limits.over(graph))),
+            asked: id.map(|id| desk.consider(id, limits.over(graph).planned_with(state.margin))),
             last: state.last.clone(),
+            kept_free: state.margin.part(),
             failure: state.failure.as_ref().map(GraphError::to_string),
         })
     }

@@ -18,7 +18,7 @@ use atoll_core::Nanos;
 use atoll_core::graphs::limits::KINDS_MAX;
 use atoll_core::graphs::{
     Action, Admission, AdmissionConfig, Arrival, Cost, CostTable, Event, Explanation, Graph, GraphError, GraphId, Kind,
-    KindId, NodeId, NodeSpec, Plans, Reason, RequestId, Verdict,
+    KindId, Margin, NodeId, NodeSpec, Plans, Reason, RequestId, Verdict,
 };
 use atoll_engine::DeviceId;
 use atoll_fleet::{DeviceState, Inference};
@@ -164,6 +164,15 @@ impl Limits {
     pub(super) fn over(self, graph: &Graph) -> Limits {
         let own = graph.deadline().map(|after| Duration::from_nanos(after.0));
         Limits { deadline: self.deadline.or(own), price_max: self.price_max.or(graph.price_max()) }
+    }
+
+    /// These limits with a margin at the deadline.
+    pub(super) fn planned_with(self, margin: Margin) -> Limits {
+        let planned = |after: Duration| {
+            let ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+            Duration::from_nanos(margin.planned(Nanos(ns)).0)
+        };
+        Limits { deadline: self.deadline.map(planned), ..self }
     }
 
     pub(super) fn is_none(self) -> bool {

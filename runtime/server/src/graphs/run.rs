@@ -99,8 +99,10 @@ pub(crate) async fn run_graph(
         work: work.clone(),
     };
     let ended = run.run(next).await;
-    if is_planned && matches!(ended, Err(InvokeError::DeadlineExceeded)) {
-        work.costs.note_late();
+    match ended {
+        Err(InvokeError::DeadlineExceeded) if is_planned => work.costs.note_end(true),
+        Ok(_) if is_planned => work.costs.note_end(false),
+        _ => {}
     }
     work.shared.counts.note(&ended);
     Ok(ended)

@@ -1,6 +1,6 @@
 //! The work of stages: functions, built-ins and CPU stages, their tensors, and checks of tensors.
 
-use super::builtin::Builtin;
+use super::builtin::{Builtin, View};
 use super::counts::GraphCounts;
 use super::manifest::programs::ProgramWork;
 use super::processes::{Numbered, StageProcesses, next_id};
@@ -232,8 +232,8 @@ pub(super) fn check_input(metadata: &TensorMetadata, input: &InputTensor) -> Res
     Ok(())
 }
 
-/// Most memory of a built-in stage as a multiple of its input bytes: copies of the inputs as bytes
-/// and as numbers, 64-bit indices, and outputs.
+/// Most memory of a built-in stage as a multiple of its input bytes: copies of the inputs as
+/// numbers, sums, 64-bit indices, and outputs.
 const BUILTIN_COPIES: usize = 8;
 
 pub(super) async fn run_builtin(
@@ -254,11 +254,9 @@ pub(super) async fn run_builtin(
     let begun = Instant::now();
     let compute = move || {
         let _held = (room, turn);
-        let tensors: Vec<OutputTensor> = inputs
-            .iter()
-            .map(|input| OutputTensor { shape: input.shape.clone(), bytes: input.bytes.clone() })
-            .collect();
-        builtin.run(&tensors.iter().collect::<Vec<_>>())
+        let views: Vec<View<'_>> =
+            inputs.iter().map(|input| View { shape: &input.shape, bytes: &input.bytes }).collect();
+        builtin.run(&views)
     };
     let outputs = match bytes <= DECODE_INLINE_BYTES_MAX {
         true => compute(),

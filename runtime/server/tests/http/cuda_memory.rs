@@ -161,10 +161,13 @@ fn place_of(region: &str) -> HashMap<String, InferParameter> {
     ])
 }
 
+fn of(handle: Value, device_id: i64, byte_size: u64) -> Value {
+    json!({ "raw_handle": handle, "device_id": device_id, "byte_size": byte_size })
+}
+
 #[test]
 fn bad_registrations_are_refused_with_their_reason() {
     let (daemon, memory) = start();
-    let of = |handle: Value, device_id: i64, byte_size: u64| json!({ "raw_handle": handle, "device_id": device_id, "byte_size": byte_size });
     let (good, unknown) = (json!({ "b64": base64(&[INPUT; 64]) }), json!({ "b64": base64(&[9; 64]) }));
     let cases: Vec<(Value, u16, &[&str])> = vec![
         (json!({}), 400, &["its byte_size is 0"]),

@@ -8,13 +8,13 @@ use crate::recording::pattern::Pattern;
 use crate::recording::steps::{Action, Kernel, Param, Place};
 use crate::recording::unstorable::Unstorable;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Maximum number of rows of a fill that are not adjacent: each becomes an operation.
 const ROWS_MAX: u64 = 1024;
 
-/// Maximum size in bytes of a constant that a fill with an element of several bytes becomes.
+/// Maximum size in bytes of all constants that fills with an element of several bytes become.
 const ELEMENTS_BYTES_MAX: u64 = 64 << 20;
 
 /// What a buffer of a function is for.
@@ -88,21 +88,24 @@ pub struct Function<'s> {
     pub operations: Vec<Operation>,
 }
 
+/// The pointers through which a kernel writes: the index of the parameter, and the offset in it in
+/// bytes. `None` if that is not known.
+pub type Writes<'a> = dyn Fn(&Kernel) -> Option<Vec<(usize, usize)>> + 'a;
+
 impl<'s> Function<'s> {
-    /// The function of a pattern. `writes` has the pointers through which a kernel writes: the
-    /// index of the parameter, and the offset in it in bytes. `None` if that is not known; the
-    /// kernel then counts as writing through all.
+    /// The function of a pattern. A kernel whose writes are not known counts as writing
+    /// through all pointers of its own, and through those of earlier launches, which may have stored
+    /// them in memory.
     ///
     /// # Errors
-    /// A fill that would be too many operations, or too large a constant.
-    pub fn of(
-        pattern: &'s Pattern<'s, '_>,
-        writes: &dyn Fn(&Kernel) -> Option<Vec<(usize, usize)>>,
-    ) -> Result<Function<'s>, Unstorable> {
+    /// A fill that would be too many operations, or too large constants.
+    pub fn of(pattern: &'s Pattern<'s, '_>, writes: &Writes<'_>) -> Result<Function<'s>, Unstorable> {
         let mut builder = Builder {
             uses: uses(pattern, writes),
             memory: HashMap::new(),
             counts: [0; 4],
+            elements: HashMap::new(),
+            elements_bytes: 0,
             sizes: pattern.run.buffers,
             function: Function { buffers: Vec::new(), operations: Vec::new() },
         };
@@ -127,8 +130,9 @@ struct Uses {
 }
 
 /// The uses of each allocation.
-fn uses(pattern: &Pattern<'_, '_>, writes: &dyn Fn(&Kernel) -> Option<Vec<(usize, usize)>>) -> HashMap<usize, Uses> {
+fn uses(pattern: &Pattern<'_, '_>, writes: &Writes<'_>) -> HashMap<usize, Uses> {
     let mut all: HashMap<usize, Uses> = HashMap::new();
+    let mut passed = BTreeSet::new();
     for (index, step) in pattern.run.steps.iter().enumerate() {
         let mut add = |place: &Place, is_written: bool, is_downloaded: bool| {
             let uses = all.entry(place.buffer).or_default();
@@ -147,8 +151,13 @@ fn uses(pattern: &Pattern<'_, '_>, writes: &dyn Fn(&Kernel) -> Option<Vec<(usize
                 let written = writes(kernel);
                 for (param, value) in params.iter().enumerate() {
                     for (at, place) in &value.addresses {
-                        add(place, written.as_ref().is_none_or(|written| written.contains(&(param, *at))), false);
+                        let is_written = written.as_ref().is_some_and(|written| written.contains(&(param, *at)));
+                        add(place, is_written, false);
+                        passed.insert(place.buffer);
                     }
+                }
+                if written.is_none() {
+                    passed.iter().for_each(|&buffer| add(&Place { buffer, offset: 0 }, true, false));
                 }
             }
         }
@@ -162,6 +171,9 @@ struct Builder<'s> {
     memory: HashMap<usize, usize>,
     /// The number of buffers of each role.
     counts: [usize; 4],
+    /// The constants of fills, by their element and size in bytes.
+    elements: HashMap<(Vec<u8>, u64), usize>,
+    elements_bytes: u64,
     /// The sizes of the allocations in bytes.
     sizes: &'s [u64],
     function: Function<'s>,
@@ -277,11 +289,7 @@ impl<'s> Builder<'s> {
             return Err(format!("fills {count} separate rows; a function may have {ROWS_MAX}"));
         }
         let is_byte = element.iter().all(|byte| *byte == element[0]);
-        if !is_byte && bytes > ELEMENTS_BYTES_MAX {
-            return Err(format!("fills {bytes} bytes with elements; a function may have {ELEMENTS_BYTES_MAX}"));
-        }
-        let contents = (!is_byte).then(|| element.repeat((bytes / element.len() as u64) as usize));
-        let from = contents.map(|contents| self.add(Role::Constant, bytes, Some(Cow::Owned(contents))));
+        let from = if is_byte { None } else { Some(self.elements(element, bytes)?) };
         for index in 0..count {
             let to = Place { offset: to.offset + index * pitch, ..to };
             self.function.operations.push(match from {
@@ -290,5 +298,22 @@ impl<'s> Builder<'s> {
             });
         }
         Ok(())
+    }
+
+    /// The constant of this size that repeats an element.
+    fn elements(&mut self, element: &[u8], bytes: u64) -> Result<usize, String> {
+        let key = (element.to_vec(), bytes);
+        if let Some(buffer) = self.elements.get(&key) {
+            return Ok(*buffer);
+        }
+        self.elements_bytes = self.elements_bytes.saturating_add(bytes);
+        if self.elements_bytes > ELEMENTS_BYTES_MAX {
+            let all = self.elements_bytes;
+            return Err(format!("fills {all} bytes with elements; a function may have {ELEMENTS_BYTES_MAX}"));
+        }
+        let contents = element.repeat((bytes / element.len() as u64) as usize);
+        let buffer = self.add(Role::Constant, bytes, Some(Cow::Owned(contents)));
+        self.elements.insert(key, buffer);
+        Ok(buffer)
     }
 }

@@ -58,6 +58,14 @@ impl<'s, 'a> Pattern<'s, 'a> {
         Ok(Pattern { run: first.clone(), varies })
     }
 
+    /// The calls that copy equal data to the device in all runs, after results were copied back. A
+    /// constant is wrong if the program computes the data from results.
+    pub fn constants_after_results(&self) -> Vec<u64> {
+        let steps = self.run.steps.iter();
+        let after = steps.skip_while(|step| !matches!(step.action, Action::Download { .. }));
+        after.filter(|step| matches!(step.action, Action::Upload { .. })).map(|step| step.call).collect()
+    }
+
     /// The data of another run.
     ///
     /// # Errors
@@ -144,8 +152,8 @@ impl Correspondence<'_, '_, '_, '_, '_> {
                 same("grid", grid, grid2).map_err(launch)?;
                 same("block", block, block2).map_err(launch)?;
                 same("dynamic shared memory", shared_bytes, shared2).map_err(launch)?;
-                let pairs = params.iter().zip(params2).enumerate();
-                pairs.map(|(index, (one, two))| self.param(index, one, two)).collect::<Result<(), _>>().map_err(launch)
+                let mut pairs = params.iter().zip(params2).enumerate();
+                pairs.try_for_each(|(index, (one, two))| self.param(index, one, two)).map_err(launch)
             }
             _ => Err(format!("is {} instead of {}", name_of(two), name_of(one))),
         }

@@ -37,17 +37,25 @@ impl<'s, 'a> Run<'s, 'a> {
 }
 
 /// The shortest part with which the work ends, and which occurs often enough: the start of the first
-/// one, the number of steps, and how often it occurs. A part ends with copies to the host.
+/// one, the number of steps, and how often it occurs. A part copies data to the device, since all
+/// parts without an input are the same run, and it ends with copies to the host.
 fn repetition(steps: &[Step<'_>]) -> Option<(usize, usize, usize)> {
     let end = steps.iter().rposition(is_download)? + 1;
     let is_end = |at: &usize| is_download(&steps[at - 1]) && !is_download(&steps[*at]);
     (1..end).rev().filter(is_end).find_map(|at| {
         let length = end - at;
         let last = &steps[at..end];
+        if !last.iter().any(is_upload) {
+            return None;
+        }
         let alike = steps[..at].rchunks_exact(length).take_while(|part| part.iter().zip(last).all(are_alike));
         let count = 1 + alike.count();
         (count >= REPEATS_MIN).then_some((end - count * length, length, count))
     })
+}
+
+fn is_upload(step: &Step<'_>) -> bool {
+    matches!(step.action, Action::Upload { .. })
 }
 
 fn is_download(step: &Step<'_>) -> bool {

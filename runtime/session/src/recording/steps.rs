@@ -145,8 +145,8 @@ struct Replay<'a> {
     memory: Span,
     /// Allocations, with the index of their buffer.
     live: Ranges<usize>,
-    /// Variables of modules, with their names.
-    variables: Ranges<String>,
+    /// Variables of modules, with the module and their names.
+    variables: Ranges<(u32, String)>,
     modules: HashMap<u32, [u8; 32]>,
     kernels: HashMap<u32, Arc<Kernel>>,
     /// The stream and the end of a copy of which the next record may be another part.
@@ -191,9 +191,16 @@ impl<'a> Replay<'a> {
                 }
                 return Ok(());
             }
+            Record::UnloadModule { module } => {
+                for at in self.variables.starts(|(of, _)| *of == module) {
+                    self.variables.remove(at);
+                }
+                return Ok(());
+            }
             Record::GetKernel { kernel, module, name } => return self.kernel(kernel, module, name, answer),
-            Record::GetVariable { name, .. } => return self.variable(name, answer),
+            Record::GetVariable { module, name } => return self.variable(module, name, answer),
             Record::CopyIn { stream, to, bytes } => return self.upload(call.number, (stream, to, bytes), open_copy),
+            Record::CopyOut { bytes: 0, .. } | Record::CopyWithin { bytes: 0, .. } => return Ok(()),
             Record::CopyOut { from, bytes, .. } if bytes == call.data.len() as u64 => {
                 Action::Download { from: self.place(from, bytes)?, bytes: Cow::Owned(call.data) }
             }
@@ -231,12 +238,12 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn variable(&mut self, name: &str, answer: &[u8]) -> Result<(), String> {
+    fn variable(&mut self, module: u32, name: &str, answer: &[u8]) -> Result<(), String> {
         let mut reader = Reader::new(answer);
         let wire = |error| format!("has a damaged answer: {error}");
         let span = Span { at: reader.get().map_err(wire)?, bytes: reader.get().map_err(wire)? };
         if self.variables.find(span.at).is_none() {
-            self.variables.insert(span, name.to_owned()).map_err(damaged)?;
+            self.variables.insert(span, (module, name.to_owned())).map_err(damaged)?;
         }
         Ok(())
     }
@@ -287,7 +294,9 @@ impl<'a> Replay<'a> {
                 Ok(Place { buffer: *buffer, offset: at - span.at })
             }
             _ => match self.variables.find(at) {
-                Some((_, name)) => Err(format!("uses `{name}`, a variable of a module, which outlives a function")),
+                Some((_, (_, name))) => {
+                    Err(format!("uses `{name}`, a variable of a module, which outlives a function"))
+                }
                 None => Err(format!("uses {bytes} bytes at {at:#x}, which are not allocated")),
             },
         }
@@ -302,7 +311,7 @@ impl<'a> Replay<'a> {
             let mut param = Param { bytes: bytes.to_vec(), addresses: Vec::new() };
             let mut offset = at.next_multiple_of(ADDRESS_BYTES) - at;
             while let Some(word) = param.bytes.get_mut(offset..offset + ADDRESS_BYTES) {
-                let value = word.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
+                let value = word.iter().rev().fold(0, |value, byte| (value << 8) | u64::from(*byte));
                 if let Some(place) = self.address(value).map_err(|why| format!("has a parameter ({index}) {why}"))? {
                     word.fill(0);
                     param.addresses.push((offset, place));
@@ -319,7 +328,7 @@ impl<'a> Replay<'a> {
         if let Some((span, buffer)) = self.live.find(value) {
             return Ok(Some(Place { buffer: *buffer, offset: value - span.at }));
         }
-        if let Some((_, name)) = self.variables.find(value) {
+        if let Some((_, (_, name))) = self.variables.find(value) {
             return Err(format!("with the address of `{name}`, a variable of a module"));
         }
         // An address just behind an allocation marks an end.

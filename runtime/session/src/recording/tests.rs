@@ -153,6 +153,32 @@ fn memory_that_kernels_may_write_is_neither_input_nor_constant() {
 }
 
 #[test]
+fn a_kernel_that_is_not_followed_reaches_memory_of_earlier_launches() {
+    let file = |input: u8| {
+        let mut tape = Tape::new(0);
+        tape.allocate(0, 64).allocate(1, 64).allocate(2, 64);
+        let (table, data, result) = (tape.at(0), tape.at(1), tape.at(2));
+        // `gather` may store the address of the table in the result.
+        let first = [table, result, 0].map(u64::to_le_bytes).concat();
+        tape.upload(table, &[9; 64]).upload(data, &[input; 64]).launch(2, &first);
+        tape.scale(1, 16).download(result, &[input; 64]);
+        tape.end()
+    };
+    let files = [file(1), file(2)];
+    let sessions = files.each_ref().map(|file| steps(file).expect("steps"));
+    let pattern = Pattern::of(&sessions.each_ref().map(Run::whole)).expect("a pattern");
+    let names_of = |is_followed: bool| {
+        let function = Function::of(&pattern, &|kernel| {
+            if is_followed || kernel.name == "gather" { writes(kernel) } else { None }
+        });
+        let function = function.expect("a function");
+        names(&function).into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<String>>()
+    };
+    assert_eq!(names_of(true), ["const0", "in0", "out0", "memory0"]);
+    assert_eq!(names_of(false), ["const0", "in0", "out0", "memory0", "memory1"]);
+}
+
+#[test]
 fn addresses_in_structures_are_found() {
     let file = |input: u8, to: u64| {
         let mut tape = Tape::new(0);
@@ -243,6 +269,15 @@ fn data_computed_from_results_is_refused() {
     let sessions = files.each_ref().map(|file| steps(file).expect("steps"));
     let why = refusal(Pattern::of(&sessions.each_ref().map(Run::whole)));
     assert!(why.starts_with("call 9 (cuMemcpyHtoD) copies data to the device that differs"), "{why}");
+    // Data that is equal may be a constant, and may be computed from results that are equal.
+    let equal = |tape: &mut Tape| {
+        let (data, weights) = (tape.at(0), tape.at(1));
+        tape.download(data, &[0; 64]).upload(weights, &[1; 64]);
+    };
+    let files = [session(0, 1, equal), session(0, 2, equal)];
+    let sessions = files.each_ref().map(|file| steps(file).expect("steps"));
+    let pattern = Pattern::of(&sessions.each_ref().map(Run::whole)).expect("a pattern");
+    assert_eq!(pattern.constants_after_results(), [9]);
 }
 
 #[test]
@@ -262,6 +297,15 @@ fn a_repetition_in_a_session_is_several_runs() {
     let pattern = Pattern::of(&runs[..3]).expect("a pattern");
     let values = pattern.values(&runs[3]).expect("the last run");
     assert_eq!(values, Values { inputs: vec![&[4; 64]], outputs: vec![&[8; 64]] });
+    // Parts without an input are one run.
+    let mut tape = Tape::new(0);
+    tape.allocate(0, 64).upload(data, &[1; 64]);
+    for result in [2, 4, 8] {
+        tape.scale(0, 16).download(data, &[result; 64]);
+    }
+    let file = tape.end();
+    let session = steps(&file).expect("steps");
+    assert_eq!(Run::all(&session).len(), 1);
     // Two alike parts are one run.
     let mut tape = Tape::new(0);
     tape.allocate(0, 64);
@@ -305,6 +349,51 @@ fn long_copies_are_one_step_and_fills_are_bytes_or_constants() {
 }
 
 #[test]
+fn equal_fills_share_a_constant_of_limited_size() {
+    let function = |bytes: u64, fills: &[u32]| {
+        let file = |input: u8| {
+            let mut tape = Tape::new(0);
+            let at = tape.at(0);
+            tape.allocate(0, bytes).upload(at, &[input; 8]);
+            for &value in fills {
+                let width = bytes / 4;
+                tape.call(Record::Fill { stream: 0, to: at, pitch: 0, width, height: 1, value, size: 4 }, &[]);
+            }
+            tape.download(at, &[0; 8]);
+            tape.end()
+        };
+        let files = [file(1), file(2)];
+        let sessions = files.each_ref().map(|file| steps(file).expect("steps"));
+        let pattern = Pattern::of(&sessions.each_ref().map(Run::whole)).expect("a pattern");
+        Function::of(&pattern, &writes).map(|function| function.buffers.len()).map_err(|why| why.to_string())
+    };
+    // An input, an output and memory; then a constant for each value.
+    assert_eq!(function(64, &[1, 1, 2]), Ok(5));
+    let why = function(33 << 20, &[1, 2]).expect_err("too large constants");
+    assert!(why.contains("fills 69206016 bytes with elements; a function may have 67108864"), "{why}");
+}
+
+#[test]
+fn empty_copies_and_unloaded_variables_are_no_obstacle() {
+    let file = |input: u8| {
+        session(0, input, |tape| {
+            let (copy, size) = (Record::CopyWithin { stream: 0, to: 1, from: 1, bytes: 0 }, 64);
+            tape.call(copy, &[]).call(Record::CopyOut { stream: 0, from: 1, bytes: 0 }, &[]);
+            // The variable of the second module lies where that of the first one was.
+            for (module, at) in [(9, MEMORY.at - 128), (10, MEMORY.at - 160)] {
+                let span = [at, size].map(u64::to_le_bytes).concat();
+                tape.call(Record::GetVariable { module, name: "table" }, &span);
+                tape.call(Record::UnloadModule { module }, &[]);
+            }
+        })
+    };
+    let files = [file(1), file(2)];
+    let sessions = files.each_ref().map(|file| steps(file).expect("steps"));
+    assert!(Pattern::of(&sessions.each_ref().map(Run::whole)).is_ok());
+    assert_eq!(sessions[0].steps.len(), 4);
+}
+
+#[test]
 fn calls_that_functions_do_not_have_are_refused() {
     let why = |change: &dyn Fn(&mut Tape)| refusal(steps(&session(0, 1, change)));
     let launch = Record::Launch {
@@ -319,7 +408,8 @@ fn calls_that_functions_do_not_have_are_refused() {
     let copy = Record::CopyWithin { stream: 0, to: MEMORY.at, from: MEMORY.at, bytes: 1000 };
     let variable = Record::GetVariable { module: 9, name: "table" };
     let span = [MEMORY.at + (1 << 29), 64].map(u64::to_le_bytes).concat();
-    let cases: [(&str, &dyn Fn(&mut Tape)); 6] = [
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut Tape));
+    let cases: [Case<'_>; 6] = [
         ("call 8 (cuLaunchKernel) is a cooperative launch", &|tape| {
             tape.call(launch, &[]);
         }),

@@ -82,6 +82,9 @@ entry_points! { MEMORY:
     fn hipIpcOpenMemHandle(pointer: *mut hipDeviceptr_t, handle: hipIpcMemHandle_t, _flags: c_uint) {
         let runtime = Runtime::get()?;
         runtime.current()?;
+        if runtime.options.refuses_ipc {
+            return Err(Status::MapFailed);
+        }
         let at = runtime.space.open(&handle.reserved)?;
         // SAFETY: as the caller guarantees.
         unsafe { put(pointer, at) }

@@ -111,7 +111,12 @@ fn a_killed_launch_resumes(mut rig: Rig) {
             break;
         }
         seen = now;
-        std::thread::sleep(Duration::from_millis(20));
+        // Each is answered after all blocks have run for some instructions, far more together than
+        // a block has after the gate.
+        for _ in 0..30 {
+            let word = rig.alloc(4);
+            rig.device.watch_epoch(word);
+        }
     }
     let (begun, complete) = seen;
     assert!(complete > 0 && begun < BLOCKS, "{complete} of {begun} blocks are complete");
@@ -152,6 +157,16 @@ fn kill_in_an_executor() {
     }
 }
 
+/// If the second executor cannot open the memory, all work shares the first one.
+#[test]
+#[ignore = "`running_waves_are_killed` runs it"]
+fn kill_in_one_executor() {
+    let mut rig = rig(in_an_executor());
+    assert_eq!(rig.device.executors().alive, 1);
+    running_blocks_are_killed(&mut rig);
+    a_task_goes_on(&mut rig, [0, 1], false);
+}
+
 #[test]
 #[ignore = "`running_waves_are_killed` runs it"]
 fn resume_here() {
@@ -169,6 +184,7 @@ fn running_waves_are_killed() {
     for test in ["kill_here", "kill_in_an_executor", "resume_here", "resume_in_an_executor"] {
         in_process(&format!("resets::{test}"), "kfd");
     }
+    in_process("resets::kill_in_one_executor", "kfd,no-ipc");
     in_process("resets::kill_here", "reef");
 }
 

@@ -61,6 +61,10 @@ fn write_report(text: &mut String, report: &AdmissionReport) -> std::fmt::Result
         writeln!(text, "\n{count} of {of} assignments to devices are optimal in time and price")?;
         text.push_str(&optimal(report));
     }
+    if report.kept_free > 0.0 {
+        let percent = report.kept_free * 100.0;
+        writeln!(text, "\n{percent:.1} % of each deadline is kept free, since requests were late")?;
+    }
     if let Some(now) = &report.now {
         writeln!(text, "\na call now{}", limits(now))?;
         write_decision(text, now)?;

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail};
 use atoll_session::Terms;
 use atoll_session_server::{Options, Recordings};
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,8 +48,9 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     // Creates the file first, so that an invalid path fails before the program runs.
-    File::create(&args.output).with_context(|| format!("cannot write {}", args.output.display())).or_user_error()?;
-    let recordings = Arc::new(Recordings::new(&args.output));
+    let recordings = Recordings::create(&args.output);
+    let recordings = recordings.with_context(|| format!("cannot write {}", args.output.display())).or_user_error()?;
+    let recordings = Arc::new(recordings);
     let options = options_of(args.driver.as_deref(), args.ordinal, args.memory_mib)?;
     let options = Options { recordings: Some(recordings.clone()), ..options };
     let (status, ended) = run_privately(options, &args.program, &Terms::default())?;

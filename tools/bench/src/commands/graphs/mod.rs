@@ -8,7 +8,7 @@ use super::daemon::Daemon;
 use crate::engine::FleetArgs;
 use crate::failure::OrUserError;
 use crate::invoker::{Invoker, Terms};
-use crate::output::parse_seconds;
+use crate::output::{Align, Table, parse_seconds};
 use crate::random::Random;
 use crate::report::Findings;
 use crate::samples::Distribution;
@@ -24,32 +24,38 @@ use vision::{GRAPH, Vision};
 const EXAMPLES: &str = "\
 Examples:
   atoll bench graphs
-  atoll bench graphs --device host:0@0 --device host:1@1 --clients 4 --seconds 20 --json
+  atoll bench graphs --device host:0@0 --device host:1@1 --clients 1,2,8 --seconds 20 --json
   atoll bench graphs --width 1 --image 224 --load 0.6 --deadline 8";
 
 /// Alternations between the client and the graph.
 const TURNS: u32 = 4;
 /// Calls alone, from which the latency without load is taken.
 const CALLS_ALONE: usize = 50;
-/// Different images, so that about half of them need the second model.
+/// Different images, so that about half of them need the third model.
 const IMAGES: usize = 16;
 
 /// Measure a graph of functions: throughput beside a client that calls its models itself, and
 /// deadlines under load
 ///
-/// The graph is an ensemble of two image models with a cascade: the second model runs only if the
-/// first one is not confident, which is so for about half of the images. First, clients call the
-/// models over HTTP and compute the rest themselves, in turns with clients that call the graph over
-/// HTTP. Then the graph gets Poisson arrivals with a deadline, at a part of that throughput, over
-/// the control socket.
+/// The graph is an ensemble of two image models with a cascade: a third model runs only if the first
+/// two are not confident, which is so for about half of the images. First, clients call the models
+/// over HTTP, one after the other, and compute the rest themselves, in turns with clients that call
+/// the graph over HTTP. Then the graph gets Poisson arrivals with a deadline, at a part of its best
+/// throughput, over the control socket.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Clients that send requests without pauses
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
-    clients: u32,
+    /// Numbers of clients that send requests without pauses
+    #[arg(
+        long,
+        value_name = "COUNT,COUNT…",
+        value_delimiter = ',',
+        default_value = "1,4",
+        value_parser = clap::value_parser!(u32).range(1..=256)
+    )]
+    clients: Vec<u32>,
 
-    /// Time of each measurement
+    /// Time of the measurement of a number of clients, and of that of deadlines
     #[arg(long, default_value_t = 10.0, value_parser = parse_seconds)]
     seconds: f64,
 
@@ -79,14 +85,26 @@ pub(crate) struct Args {
 
 /// Results.
 struct Measured {
-    client_per_s: f64,
-    graph_per_s: f64,
-    /// Part of the requests for which the second model runs.
+    throughput: Vec<Throughput>,
+    /// Part of the requests for which the third model runs.
     cascade: f64,
     alone: Distribution,
     deadline: Duration,
     rate_per_s: f64,
     admitted: Admitted,
+}
+
+/// Requests per second.
+struct Throughput {
+    clients: u32,
+    by_client: f64,
+    by_graph: f64,
+}
+
+impl Throughput {
+    fn ratio(&self) -> f64 {
+        self.by_graph / self.by_client.max(f64::MIN_POSITIVE)
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<Findings> {
@@ -123,33 +141,31 @@ fn start(args: &Args, repository: &Path, folder: &Path, socket: &Path) -> Result
 }
 
 fn measure(args: &Args, daemon: &Daemon, socket: &Path) -> Result<Measured> {
-    let connect = |model: &str| (0..args.clients).map(|_| daemon.connect(model)).collect::<Result<Vec<Invoker>>>();
-    let [first, second] = vision::MODELS.map(connect);
-    let (first, second) = (first?, second?);
+    let most = args.clients.iter().copied().max().context("there is a number of clients")?;
+    let connect = |model: &str| (0..most).map(|_| daemon.connect(model)).collect::<Result<Vec<Invoker>>>();
+    let [a, b, c] = vision::MODELS.map(connect);
     let mut random = Random::new(args.seed);
     let image = || vision::image(args.image, &mut random);
     let images: Vec<Tensor> = std::iter::repeat_with(image).take(IMAGES).collect::<Result<_>>()?;
-    let visions: Vec<Vision> = first.into_iter().zip(second).map(|(first, second)| Vision { first, second }).collect();
+    let models = a?.into_iter().zip(b?).zip(c?);
+    let visions: Vec<Vision> = models.map(|((a, b), c)| Vision { a, b, c }).collect();
     let threshold = visions.first().context("there is a client")?.median_confidence(&images)?;
     let mut control = atoll_client::Client::connect(socket)?;
     control.deploy_graph(&vision::manifest(args.image, threshold), None)?;
     let graphs = connect(GRAPH)?;
     compare(&visions[0], &graphs[0], &images, threshold)?;
 
-    let length = Duration::from_secs_f64(args.seconds / f64::from(TURNS));
-    let (mut client_per_s, mut graph_per_s) = (0.0, 0.0);
-    for _ in 0..TURNS {
-        let by_client = |client: usize, image: &Tensor| visions[client].ask(image, threshold).map(drop);
-        client_per_s += throughput(args, &images, length, &by_client)? / f64::from(TURNS);
-        let by_graph = |client: usize, image: &Tensor| ask_graph(&graphs[client], image).map(drop);
-        graph_per_s += throughput(args, &images, length, &by_graph)? / f64::from(TURNS);
-    }
+    let by_client = |client: usize, image: &Tensor| visions[client].ask(image, threshold).map(drop);
+    let by_graph = |client: usize, image: &Tensor| ask_graph(&graphs[client], image).map(drop);
+    let compare = |clients: &u32| in_turns(args, *clients, &images, &by_client, &by_graph);
+    let throughput = args.clients.iter().map(compare).collect::<Result<Vec<_>>>()?;
     let alone = alone(&graphs[0], &images)?;
     let deadline = Duration::from_secs_f64(alone.mean_ms / 1e3 * args.deadline);
-    let rate_per_s = graph_per_s * args.load;
+    let best = throughput.iter().map(|throughput| throughput.by_graph).fold(0.0, f64::max);
+    let rate_per_s = best * args.load;
     let admitted = open_loop(socket, &images, rate_per_s, args.seconds, args.seed, deadline)?;
     let cascade = visions[0].cascade(&images, threshold)?;
-    Ok(Measured { client_per_s, graph_per_s, cascade, alone, deadline, rate_per_s, admitted })
+    Ok(Measured { throughput, cascade, alone, deadline, rate_per_s, admitted })
 }
 
 fn ask_graph(graph: &Invoker, image: &Tensor) -> Result<Vec<Tensor>> {
@@ -169,13 +185,22 @@ fn compare(vision: &Vision, graph: &Invoker, images: &[Tensor], threshold: f32) 
     Ok(())
 }
 
+/// Sends the image of a request as the client of this number.
+type Ask<'a> = &'a (dyn Fn(usize, &Tensor) -> Result<()> + Sync);
+
+/// The throughput of a number of clients, which call models and graph in turns.
+fn in_turns(args: &Args, clients: u32, images: &[Tensor], by_client: Ask<'_>, by_graph: Ask<'_>) -> Result<Throughput> {
+    let length = Duration::from_secs_f64(args.seconds / f64::from(2 * TURNS));
+    let mut throughput = Throughput { clients, by_client: 0.0, by_graph: 0.0 };
+    for _ in 0..TURNS {
+        throughput.by_client += per_second(clients, images, length, by_client)? / f64::from(TURNS);
+        throughput.by_graph += per_second(clients, images, length, by_graph)? / f64::from(TURNS);
+    }
+    Ok(throughput)
+}
+
 /// Requests per second of all clients in a closed loop.
-fn throughput(
-    args: &Args,
-    images: &[Tensor],
-    length: Duration,
-    ask: &(dyn Fn(usize, &Tensor) -> Result<()> + Sync),
-) -> Result<f64> {
+fn per_second(clients: u32, images: &[Tensor], length: Duration, ask: Ask<'_>) -> Result<f64> {
     let begin = Instant::now();
     let client = |client: usize| -> Result<u64> {
         let mut done = 0;
@@ -187,8 +212,8 @@ fn throughput(
     };
     let client = &client;
     let done = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..args.clients as usize).map(|number| scope.spawn(move || client(number))).collect();
-        let ended = clients.into_iter().map(|client| client.join().map_err(|_| anyhow!("a client panicked"))?);
+        let threads: Vec<_> = (0..clients as usize).map(|number| scope.spawn(move || client(number))).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a client panicked"))?);
         ended.sum::<Result<u64>>()
     })?;
     Ok(done as f64 / begin.elapsed().as_secs_f64())
@@ -206,14 +231,16 @@ fn alone(graph: &Invoker, images: &[Tensor]) -> Result<Distribution> {
 fn as_json(args: &Args, measured: &Measured) -> Value {
     json!({
         "devices": args.fleet.device_names().iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "clients": args.clients,
         "width": args.width,
         "image": args.image,
         "seed": args.seed,
         "cascade": measured.cascade,
-        "client_per_s": measured.client_per_s,
-        "graph_per_s": measured.graph_per_s,
-        "ratio": measured.graph_per_s / measured.client_per_s.max(f64::MIN_POSITIVE),
+        "throughput": measured.throughput.iter().map(|throughput| json!({
+            "clients": throughput.clients,
+            "client_per_s": throughput.by_client,
+            "graph_per_s": throughput.by_graph,
+            "ratio": throughput.ratio(),
+        })).collect::<Vec<_>>(),
         "alone": measured.alone,
         "deadline_ms": measured.deadline.as_secs_f64() * 1e3,
         "rate_per_s": measured.rate_per_s,
@@ -222,12 +249,16 @@ fn as_json(args: &Args, measured: &Measured) -> Value {
 }
 
 fn text(measured: &Measured) -> String {
-    let ratio = measured.graph_per_s / measured.client_per_s.max(f64::MIN_POSITIVE);
+    use Align::Right;
+    let mut table = Table::new([("clients", Right), ("calls/s", Right), ("graph/s", Right), ("ratio", Right)]);
+    for throughput in &measured.throughput {
+        let per_s = |value: f64| format!("{value:.1}");
+        let (client, graph) = (per_s(throughput.by_client), per_s(throughput.by_graph));
+        table.row([throughput.clients.to_string(), client, graph, format!("{:.2}", throughput.ratio())]);
+    }
     format!(
-        "by a client: {:.1} a second; by the graph: {:.1} a second, {ratio:.2} times as many; {:.0} % need the second \
-         model\nalone: mean {:.3} ms, p99 {:.3} ms\n{:.1} requests a second with a deadline of {:.3} ms:\n{}",
-        measured.client_per_s,
-        measured.graph_per_s,
+        "Requests per second, by calls of the models and by the graph; {:.0} % need the third model\n\n{table}\nthe \
+         graph alone: mean {:.3} ms, p99 {:.3} ms\n{:.1} requests a second with a deadline of {:.3} ms:\n{}",
         measured.cascade * 100.0,
         measured.alone.mean_ms,
         measured.alone.p99_ms,

@@ -13,10 +13,11 @@ use std::path::Path;
 /// The name of the graph.
 pub(super) const GRAPH: &str = "vision";
 
-/// The models, the small one first.
-pub(super) const MODELS: [&str; 2] = ["squeezenet", "mobilenet_v2"];
+/// The models: two that run for each image, and one for images of which they are not confident.
+pub(super) const MODELS: [&str; 3] = ["squeezenet", "mobilenet_v2", "resnet18"];
 
-/// The mean of both models' scores; the second model runs only if the first one is not confident.
+/// The mean of the first two models' scores, or, if they are not confident, its mean with the
+/// scores of the third model.
 const MANIFEST: &str = r#"
 name = "vision"
 
@@ -34,16 +35,9 @@ builtin = "softmax"
 inputs = { x = "a.output" }
 
 [[stage]]
-name = "confidence"
-builtin = "max"
-inputs = { x = "a_scores.y" }
-
-[[stage]]
 name = "b"
 function = "mobilenet_v2"
 inputs = { input = "input" }
-when = "confidence.y < THRESHOLD"
-otherwise = { output = "a.output" }
 
 [[stage]]
 name = "b_scores"
@@ -55,8 +49,32 @@ name = "both"
 builtin = "average"
 inputs = { a = "a_scores.y", b = "b_scores.y" }
 
+[[stage]]
+name = "confidence"
+builtin = "max"
+inputs = { x = "both.y" }
+
+[[stage]]
+name = "c"
+function = "resnet18"
+inputs = { input = "input" }
+when = "confidence.y < THRESHOLD"
+otherwise = { output = "both.y" }
+
+[[stage]]
+name = "c_scores"
+builtin = "softmax"
+inputs = { x = "c.output" }
+when = "confidence.y < THRESHOLD"
+otherwise = { y = "both.y" }
+
+[[stage]]
+name = "all"
+builtin = "average"
+inputs = { both = "both.y", c = "c_scores.y" }
+
 [outputs]
-scores = "both.y"
+scores = "all.y"
 "#;
 
 /// The manifest for images of a size and a threshold of the confidence.
@@ -97,8 +115,9 @@ pub(super) fn floats(tensor: &Tensor) -> Vec<f32> {
 
 /// A client that calls the models itself.
 pub(super) struct Vision {
-    pub(super) first: Invoker,
-    pub(super) second: Invoker,
+    pub(super) a: Invoker,
+    pub(super) b: Invoker,
+    pub(super) c: Invoker,
 }
 
 impl Vision {
@@ -107,28 +126,33 @@ impl Vision {
         Ok(softmax(&floats(answer.outputs.first().context("a model has an output")?)))
     }
 
-    /// The mean scores of both models.
+    /// What the graph computes, by calls one after the other.
     pub(super) fn ask(&self, image: &Tensor, threshold: f32) -> Result<Vec<f32>> {
-        let first = Vision::scores(&self.first, image)?;
-        if confidence(&first) >= threshold {
-            return Ok(first);
+        let both = self.both(image)?;
+        if confidence(&both) >= threshold {
+            return Ok(both);
         }
-        let second = Vision::scores(&self.second, image)?;
-        Ok(first.iter().zip(second).map(|(first, second)| (first + second) / 2.0).collect())
+        Ok(mean(&both, &Vision::scores(&self.c, image)?))
+    }
+
+    fn both(&self, image: &Tensor) -> Result<Vec<f32>> {
+        Ok(mean(&Vision::scores(&self.a, image)?, &Vision::scores(&self.b, image)?))
     }
 
     fn confidences(&self, images: &[Tensor]) -> Result<Vec<f32>> {
-        images.iter().map(|image| Ok(confidence(&Vision::scores(&self.first, image)?))).collect()
+        images.iter().map(|image| Ok(confidence(&self.both(image)?))).collect()
     }
 
-    /// The threshold for which half of the images need the second model.
+    /// The threshold for which half of the images need the third model.
     pub(super) fn median_confidence(&self, images: &[Tensor]) -> Result<f32> {
         let mut all = self.confidences(images)?;
         all.sort_by(f32::total_cmp);
-        Ok(all[all.len() / 2])
+        // Between two images, so that rounding does not matter.
+        let middle = all.len() / 2;
+        Ok(f32::midpoint(all[middle - 1], all[middle]))
     }
 
-    /// Part of the images that need the second model.
+    /// Part of the images that need the third model.
     pub(super) fn cascade(&self, images: &[Tensor], threshold: f32) -> Result<f64> {
         let below = self.confidences(images)?.iter().filter(|confidence| **confidence < threshold).count();
         Ok(below as f64 / images.len() as f64)
@@ -137,6 +161,10 @@ impl Vision {
 
 fn confidence(scores: &[f32]) -> f32 {
     scores.iter().copied().fold(f32::MIN, f32::max)
+}
+
+fn mean(first: &[f32], second: &[f32]) -> Vec<f32> {
+    first.iter().zip(second).map(|(first, second)| (first + second) / 2.0).collect()
 }
 
 fn softmax(values: &[f32]) -> Vec<f32> {

@@ -3,9 +3,11 @@
 use anyhow::{Context, Result, bail};
 use atoll_kgraph::DType;
 use atoll_passes::{KernelEffects, Root, analyze_effects};
+use atoll_ptx::Name;
 use atoll_session::{Buffer, Function, Kernel, Operation, Param, Role, Steps, ptx};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -45,20 +47,24 @@ impl Layout {
     /// Reads the modules whose kernels the sessions launch.
     ///
     /// # Errors
-    /// If a module has no PTX, or PTX that cannot be read.
+    /// If a module has no PTX, or PTX that cannot be read, or a kernel uses a variable of its module.
     pub(super) fn new(sessions: &[Steps<'_>]) -> Result<Layout> {
         let mut modules = BTreeMap::new();
         for session in sessions {
             for kernel in session.steps.iter().filter_map(|step| step.action.kernel()) {
-                if modules.contains_key(&kernel.image) {
-                    continue;
+                let module = match modules.entry(kernel.image) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(free) => {
+                        let image = session.images.get(&kernel.image);
+                        let missing = || format!("the recording does not have the module of kernel `{}`", kernel.name);
+                        let module = Module::read(image.with_context(missing)?);
+                        free.insert(module.with_context(|| format!("the module of kernel `{}`", kernel.name))?)
+                    }
+                };
+                // `pack` refuses this too, unless the manifest says what the kernel reads and writes.
+                if let Some(name) = module.effects.get(&kernel.name).and_then(variable) {
+                    bail!("kernel `{}` uses `{name}`, a variable of a module, which outlives a function", kernel.name);
                 }
-                let image = session
-                    .images
-                    .get(&kernel.image)
-                    .with_context(|| format!("the recording does not have the module of kernel `{}`", kernel.name))?;
-                let module = Module::read(image).with_context(|| format!("the module of kernel `{}`", kernel.name))?;
-                modules.insert(kernel.image, module);
             }
         }
         Ok(Layout { modules })
@@ -82,10 +88,11 @@ impl Layout {
         self.modules.get(&kernel.image)?.effects.get(&kernel.name)
     }
 
-    /// Whether the analysis follows all addresses of a kernel.
-    fn is_followed(&self, kernel: &Kernel) -> bool {
-        self.effects(kernel)
-            .is_some_and(|effects| effects.unsupported.or(effects.reads_anything).or(effects.writes_anything).is_none())
+    /// Whether the analysis follows all addresses from which a kernel reads, and to which it writes.
+    fn is_followed(&self, kernel: &Kernel) -> (bool, bool) {
+        let effects = self.effects(kernel).filter(|effects| effects.unsupported.is_none());
+        let reads = effects.is_some_and(|effects| effects.reads_anything.is_none());
+        (reads, effects.is_some_and(|effects| effects.writes_anything.is_none()))
     }
 
     /// Writes the function into a folder, with the element types of inputs and outputs that are not
@@ -117,7 +124,15 @@ impl Layout {
         let entry = |(kernel, alias): (&&Kernel, &String)| {
             (alias.clone(), json!({ "ptx": files[&kernel.image], "entry": kernel.name }))
         };
-        let steps = function.operations.iter().map(|operation| self.step(operation, &function.buffers, &aliases));
+        // The buffers whose addresses kernels have, and may have stored in memory.
+        let mut passed = BTreeSet::new();
+        let steps = function.operations.iter().map(|operation| {
+            if let Operation::Launch { params, .. } = operation {
+                let places = params.iter().flat_map(|param| &param.addresses);
+                passed.extend(places.map(|(_, place)| function.buffers[place.buffer].name.as_str()));
+            }
+            self.step(operation, &function.buffers, &aliases, &passed)
+        });
         let manifest = Manifest {
             format: 1,
             producer: concat!("atoll fn from-trace ", env!("CARGO_PKG_VERSION")),
@@ -132,7 +147,15 @@ impl Layout {
         Ok(path)
     }
 
-    fn step(&self, operation: &Operation, buffers: &[Buffer<'_>], aliases: &BTreeMap<&Kernel, String>) -> Value {
+    /// A step of the manifest. `passed` has the buffers whose addresses this launch and earlier ones
+    /// got. A kernel that the analysis does not follow may use all of them.
+    fn step(
+        &self,
+        operation: &Operation,
+        buffers: &[Buffer<'_>],
+        aliases: &BTreeMap<&Kernel, String>,
+        passed: &BTreeSet<&str>,
+    ) -> Value {
         match operation {
             Operation::Copy { to, from, bytes } => json!({ "copy": {
                 "from": buffers[from.buffer].name,
@@ -155,11 +178,12 @@ impl Layout {
                     "shared": shared_bytes,
                     "args": params.iter().map(|param| argument(param, buffers)).collect::<Vec<Value>>(),
                 });
-                if !self.is_followed(kernel) {
-                    let places = params.iter().flat_map(|param| &param.addresses);
-                    let names: BTreeSet<&str> = places.map(|(_, place)| buffers[place.buffer].name.as_str()).collect();
-                    step["reads"] = json!(names);
-                    step["writes"] = json!(names);
+                let (reads, writes) = self.is_followed(kernel);
+                if !reads {
+                    step["reads"] = json!(passed);
+                }
+                if !writes {
+                    step["writes"] = json!(passed);
                 }
                 step
             }
@@ -176,6 +200,14 @@ impl Module {
         let effects = kernels.map(|kernel| (kernel.name.to_string(), analyze_effects(&module, kernel))).collect();
         Ok(Module { ptx, effects })
     }
+}
+
+/// A variable of its module that a kernel uses.
+fn variable(effects: &KernelEffects) -> Option<&Name> {
+    effects.reads.iter().chain(&effects.writes).find_map(|root| match root {
+        Root::Variable(name) => Some(name),
+        Root::Param { .. } => None,
+    })
 }
 
 fn argument(param: &Param, buffers: &[Buffer<'_>]) -> Value {

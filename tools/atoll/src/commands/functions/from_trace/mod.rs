@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use atoll_kgraph::DType;
 use atoll_pipeline::pack;
 use atoll_protocol::Tensor;
-use atoll_session::{Function, Pattern, Recording, Role, Run, Steps, Values, limits};
+use atoll_session::{Function, Pattern, Recording, Role, Run, Steps, limits};
 use layout::Layout;
 use std::fs::File;
 use std::io::Read as _;
@@ -21,6 +21,9 @@ use std::path::{Path, PathBuf};
 
 /// Number of runs that are compared at least: a difference shows an input.
 const COMPARED_MIN: usize = 2;
+
+/// Number of runs that the function is executed for at most: the last ones.
+const VERIFIED_MAX: usize = 16;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,8 +34,8 @@ Examples:
   atoll fn from-trace *.trace -o sum.kg --type in0=f32 --type out0=f32
 
 All runs but the last are compared. They must do the same work; data that they copy to the device is an input if it
-differs, and a constant otherwise. The function is then executed with the inputs of the last run, and must give its
-results, byte by byte.";
+differs, and a constant otherwise. The function is then executed with the inputs of the last 16 runs, one after the
+other, and must give their results, byte by byte.";
 
 /// Make a bundle (.kg) from recorded runs of a CUDA program that do the same work on different data
 #[derive(Debug, clap::Args)]
@@ -59,7 +62,7 @@ pub(super) struct Args {
     #[arg(long)]
     whole: bool,
 
-    /// Do not execute the function with the inputs of the last run, for instance if the recordings
+    /// Do not execute the function with the inputs of the runs, for instance if the recordings
     /// are from a GPU, whose approximate instructions round differently
     #[arg(long)]
     unverified: bool,
@@ -99,8 +102,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
     let pattern = Pattern::of(compared).context("the runs are no function").or_user_error()?;
     let number = runs.len();
-    let values = pattern.values(last);
-    let values = values.map_err(|why| user_error(format!("run {number}, the last one, differs from run 1: {why}")))?;
+    if let Err(why) = pattern.values(last) {
+        return Err(user_error(format!("run {number}, the last one, differs from run 1: {why}")));
+    }
+    if let Some(call) = pattern.constants_after_results().first() {
+        tracing::warn!(
+            "call {call} of run 1 copies data to the device after results were copied back; it is equal in the \
+             compared runs, so it is a constant. If the program computes it from results, the function is wrong"
+        );
+    }
     let layout = Layout::new(&sessions).or_user_error()?;
     let function = Function::of(&pattern, &|kernel| layout.writes(kernel)).or_user_error()?;
 
@@ -118,7 +128,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     bars.finish();
     let report = packed.context("the runs are no function").or_user_error()?;
     if !args.unverified {
-        verify(&bundle, &args.engine, &values, number)?;
+        verify(&bundle, &args.engine, &pattern, &runs)?;
     }
     std::fs::rename(&bundle, &args.output)
         .with_context(|| format!("cannot write {}", args.output.display()))
@@ -147,22 +157,35 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Executes the function with the inputs of a run, and compares its outputs with those of the run.
-fn verify(bundle: &Path, engine: &EngineArgs, values: &Values<'_>, run: usize) -> Result<()> {
+/// Executes the function with the inputs of runs, and compares its outputs with theirs. The
+/// invocations follow each other in one engine: memory that the function does not write has the
+/// contents of the one before.
+fn verify(bundle: &Path, engine: &EngineArgs, pattern: &Pattern<'_, '_>, runs: &[Run<'_, '_>]) -> Result<()> {
     let local = Local::start(bundle, &ModelArgs::default(), engine).context("cannot verify the function")?;
     let invoker = Invoker::Local(local);
+    let skipped = runs.len().saturating_sub(VERIFIED_MAX);
+    let mut verified = runs.iter().enumerate().skip(skipped);
+    let result = verified.try_for_each(|(index, run)| verify_run(&invoker, pattern, run, index + 1));
+    invoker.stop();
+    result
+}
+
+fn verify_run(invoker: &Invoker, pattern: &Pattern<'_, '_>, run: &Run<'_, '_>, number: usize) -> Result<()> {
+    let values = pattern.values(run).map_err(anyhow::Error::msg)?;
     let inputs = invoker.inputs().iter().zip(&values.inputs);
     let inputs = inputs.map(|(input, bytes)| {
         Ok(Tensor::new(input.name.clone(), input.datatype, input.shape.clone(), bytes.to_vec())?)
     });
     let inputs = inputs.collect::<Result<Vec<Tensor>>>()?;
     let answer = invoker.invoke(&inputs, Terms::default());
-    invoker.stop();
-    let answer = answer.with_context(|| format!("cannot execute the function with the inputs of run {run}"))?;
+    let answer = answer.with_context(|| format!("cannot execute the function with the inputs of run {number}"))?;
+    if (inputs.len(), answer.outputs.len()) != (values.inputs.len(), values.outputs.len()) {
+        bail!("the function has other inputs or outputs than the runs");
+    }
     for (output, expected) in answer.outputs.iter().zip(&values.outputs) {
         if let Some(at) = output.bytes.iter().zip(*expected).position(|(found, expected)| found != expected) {
             bail!(
-                "with the inputs of run {run} the function has another result than the program: {} differs at byte \
+                "with the inputs of run {number} the function has another result than the program: {} differs at byte \
                  {at}. The program may depend on an earlier repetition (try --whole) or on data in memory that it did \
                  not write; a GPU may round differently than the device of the verification (--unverified)",
                 output.name

@@ -6,7 +6,6 @@
 use crate::cancel::metric;
 use crate::control::Setup;
 use crate::cuda_sessions::{CONFIG, Program, all_gone, first_round, kill, log, session_program, text};
-use crate::executors::wait_until;
 use crate::fleet::two_hosts;
 use anyhow::{Context, Result, ensure};
 use atoll_client::{Client, ClientError, CudaSessionReport, CudaSessionState, RefusalKind};

@@ -43,9 +43,14 @@ impl Program {
 
     /// Runs it on the stand-in driver, without a session.
     pub(crate) fn direct(&self, arguments: &[&str]) -> Result<Output> {
+        Ok(self.direct_command(arguments).output()?)
+    }
+
+    /// The command that runs it on the stand-in driver.
+    pub(crate) fn direct_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.path());
         command.args(arguments).env("LD_LIBRARY_PATH", self.folder.path().join("direct"));
-        Ok(command.output()?)
+        command
     }
 
     /// The command that runs it in a session of the daemon.

@@ -168,6 +168,7 @@ fn control_protocol() -> Result<()> {
         "instances",
         "leases",
         "devices",
+        "cuda_sessions",
         "refusal",
         "ring",
         "status",

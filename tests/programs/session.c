@@ -3,6 +3,8 @@
  * session flood ROUNDS    launches long kernels in ROUNDS rounds, and prints what they counted
  * session table           variables of a module, in global and constant memory
  * session large           the same with an image of 200 KB
+ * session steps BYTES     for each line of its input, changes variables and BYTES bytes of memory by
+ *                         addresses that are in memory, and prints what is there
  * session wild            stores to an address that is not the program's */
 #include <stdint.h>
 #include <stdio.h>
@@ -37,6 +39,12 @@ static const char PTX[] =
     "  mov.u32 %r1, %tid.x; mul.wide.u32 %d1, %r1, 4; mov.u64 %d2, counts; add.s64 %d1, %d1, %d2;\n"
     "  ld.const.u32 %r2, [factor]; ld.global.u32 %r3, [%d1]; mul.lo.u32 %r3, %r3, %r2;\n"
     "  st.global.u32 [%d1], %r3; ret; }\n"
+    /* Changes the words that the words at `from` point to, one for each thread. */
+    ".visible .entry follow(.param .u64 from) {\n"
+    "  .reg .b32 %r<3>; .reg .b64 %d<4>;\n"
+    "  mov.u32 %r1, %tid.x; mul.wide.u32 %d1, %r1, 8; ld.param.u64 %d2, [from]; add.s64 %d1, %d1, %d2;\n"
+    "  ld.global.u64 %d3, [%d1]; ld.global.u32 %r2, [%d3]; mad.lo.u32 %r2, %r2, 5, %r1;\n"
+    "  st.global.u32 [%d3], %r2; ret; }\n"
     ".visible .entry store(.param .u64 to) {\n"
     "  .reg .b64 %d<2>; ld.param.u64 %d1, [to]; st.global.u32 [%d1], 1; ret; }\n";
 
@@ -77,6 +85,30 @@ int main(int count, char **arguments) {
             if (round == 0) printf("first %08x\n", sum), fflush(stdout);
         }
         printf("sum %08x\n", sum);
+    } else if (!strcmp(mode, "steps")) {
+        size_t bytes = strtoul(arguments[2], 0, 10), size;
+        unsigned char *host = malloc(bytes);
+        uint64_t at, pointers, counts, to[8];
+        char line[16];
+        DO(cuMemAlloc_v2(&at, bytes));
+        DO(cuMemAlloc_v2(&pointers, sizeof to));
+        for (size_t i = 0; i < bytes; i++) host[i] = (unsigned char)(i * 7 + i / 4096);
+        for (int i = 0; i < 8; i++) to[i] = at + bytes / 8 / 4 * 4 * i;
+        DO(cuMemcpyHtoD_v2(at, host, bytes));
+        DO(cuMemcpyHtoD_v2(pointers, to, sizeof to));
+        DO(cuModuleGetGlobal_v2(&counts, &size, module, "counts"));
+        void *params[] = {&pointers}, *scale = kernel("scale"), *follow = kernel("follow");
+        for (int step = 0; fgets(line, sizeof line, stdin); step++) {
+            uint32_t words[4], sum = 0;
+            DO(cuLaunchKernel(scale, 1, 1, 1, 4, 1, 1, 0, 0, 0, 0));
+            DO(cuLaunchKernel(follow, 1, 1, 1, 8, 1, 1, 0, 0, params, 0));
+            DO(cuMemcpyDtoH_v2(words, counts, sizeof words));
+            DO(cuMemcpyDtoH_v2(host, at, bytes));
+            for (size_t i = 0; i < bytes; i++) sum = sum * 31 + host[i];
+            printf("step %d: %u %u %u %u, %08x\n", step, words[0], words[1], words[2], words[3], sum);
+            fflush(stdout);
+        }
+        free(host);
     } else if (!strcmp(mode, "table") || !strcmp(mode, "large")) {
         uint32_t words[4], seven = 7;
         uint64_t counts, factor;

@@ -7,9 +7,10 @@ use crate::trace::Trace;
 use crate::waiting::Watch;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, CapacityReport, CompileStage, DevicesReport, FunctionSummary, GraphReport, Incoming, InstanceReport,
-    InstanceResize, InstanceSpec, Invoke, Invoked, LeaseHold, LeaseReport, LeaseSpec, ObjectSummary, Outgoing,
-    ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport, WireError,
+    Attachments, CapacityReport, CompileStage, CudaSessionReport, DevicesReport, FunctionSummary, GraphReport,
+    Incoming, InstanceReport, InstanceResize, InstanceSpec, Invoke, Invoked, LeaseHold, LeaseReport, LeaseSpec,
+    ObjectSummary, Outgoing, ProcessReport, Progress, Put, Rename, Request, Statistics, StatusReport, UsageReport,
+    WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
@@ -155,6 +156,28 @@ impl Client {
     pub fn drain(&mut self, device: &str, drained: bool) -> Result<(), ClientError> {
         let request = Request::Drain { device: device.into(), drained };
         expect!(self.ask(&request)?.0, wire::Answer::Done => ())
+    }
+
+    /// The open sessions of CUDA programs by number, for the tenants that [`Client::usage`] covers.
+    pub fn cuda_sessions(&mut self) -> Result<Vec<CudaSessionReport>, ClientError> {
+        expect!(self.ask(&Request::CudaSessions)?.0, wire::Answer::CudaSessions { sessions } => sessions)
+    }
+
+    /// Moves the memory of a session of a CUDA program to host memory. Waits for its running work.
+    /// The program's next call brings it back.
+    pub fn suspend_cuda_session(&mut self, session: u64) -> Result<CudaSessionReport, ClientError> {
+        expect!(self.ask(&Request::SuspendCudaSession { session })?.0, wire::Answer::CudaSession(report) => report)
+    }
+
+    /// Brings a suspended session of a CUDA program back to its device, or moves a session to another
+    /// device of the same kind.
+    pub fn resume_cuda_session(
+        &mut self,
+        session: u64,
+        device: Option<&str>,
+    ) -> Result<CudaSessionReport, ClientError> {
+        let request = Request::ResumeCudaSession { session, device: device.map(str::to_owned) };
+        expect!(self.ask(&request)?.0, wire::Answer::CudaSession(report) => report)
     }
 
     /// Recorded events of a device (an index into [`Trace::devices`]; device 0 always exists), for

@@ -65,14 +65,14 @@ mod trace;
 mod waiting;
 
 pub use atoll_control::{
-    AdmissionReport, AssignmentEntry, BilledBy, CapacityReport, CompileStage, CostEntry, DecisionEntry, DeviceCapacity,
-    DeviceCondition, DeviceEntry, DeviceReport, DeviceStatus, DeviceUsage, DeviceWork, DevicesReport, ExecutorEntry,
-    ExecutorMemory, ExecutorUsage, FreeShare, FunctionCounts, FunctionStatus, FunctionSummary, FutureOutput,
-    FutureReport, FutureState, GraphReport, GraphStage, InstanceReport, InstanceResize, InstanceSpec, KindEntry,
-    LEASE_TTL_S, LatencyStatus, LeaseHold, LeaseReport, LeaseSpec, MemoryEntry, MissingEntry, ObjectSummary,
-    PlacedEntry, ProcessEntry, ProcessReport, QuotaEntry, Refusal, RefusalKind, Residency, ShareArea, ShareEntry,
-    Statistics, StatusReport, Timing, TriedEntry, UnitStatus, UsageEntry, UsageReport, VersionEntry, WholeStatus,
-    default_socket,
+    AdmissionReport, AssignmentEntry, BilledBy, CapacityReport, CompileStage, CostEntry, CudaSessionReport,
+    CudaSessionState, DecisionEntry, DeviceCapacity, DeviceCondition, DeviceEntry, DeviceReport, DeviceStatus,
+    DeviceUsage, DeviceWork, DevicesReport, ExecutorEntry, ExecutorMemory, ExecutorUsage, FreeShare, FunctionCounts,
+    FunctionStatus, FunctionSummary, FutureOutput, FutureReport, FutureState, GraphReport, GraphStage, InstanceReport,
+    InstanceResize, InstanceSpec, KindEntry, LEASE_TTL_S, LatencyStatus, LeaseHold, LeaseReport, LeaseSpec,
+    MemoryEntry, MissingEntry, ObjectSummary, PlacedEntry, ProcessEntry, ProcessReport, QuotaEntry, Refusal,
+    RefusalKind, Residency, ShareArea, ShareEntry, Statistics, StatusReport, Timing, TriedEntry, UnitStatus,
+    UsageEntry, UsageReport, VersionEntry, WholeStatus, default_socket,
 };
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, Parameters, TensorMetadata};

@@ -1,8 +1,33 @@
 //! Functions of a tenant, as clients see them.
 
+use crate::blob::Blob;
 use atoll_core::{Class, Tenant};
 use atoll_sealed::Digest;
 use serde::{Deserialize, Serialize};
+
+/// A function to deploy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deploy {
+    /// Its name; `None` for the name of its graph.
+    pub name: Option<String>,
+    /// The class of invocations that state no class.
+    pub class: Option<Class>,
+    /// Whether only its tenant may call it; other functions can also be called over HTTP and gRPC.
+    pub private: bool,
+    /// The device to load it on; `None` for the placement policy's choice.
+    #[serde(default)]
+    pub device: Option<String>,
+    /// A signature of the bundle in the format of minisign (`atoll sign`). If the daemon trusts its
+    /// key, native code of the bundle runs as it was sent.
+    #[serde(default)]
+    pub signature: Option<String>,
+    /// Whether the daemon sends an [`Answer::Compiling`] at the beginning of each stage of a
+    /// compilation, before the answer itself.
+    #[serde(default)]
+    pub progress: bool,
+    /// The bundle.
+    pub bundle: Blob,
+}
 
 /// A deployed function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

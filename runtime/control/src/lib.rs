@@ -30,6 +30,7 @@
 
 mod admission;
 mod blob;
+mod cuda_sessions;
 mod deferred;
 mod devices;
 mod frame;
@@ -49,6 +50,7 @@ mod usage;
 
 pub use admission::*;
 pub use blob::{Attachments, Blob, Content};
+pub use cuda_sessions::*;
 pub use deferred::*;
 pub use devices::*;
 pub use frame::{Frame, Incoming, Outgoing, Progress, VERSION, WireError};

@@ -1,9 +1,10 @@
 //! The messages of the protocol: requests and answers.
 
 use crate::blob::Blob;
+use crate::cuda_sessions::CudaSessionReport;
 use crate::deferred::{DeferredCall, FutureReport, InvokeGraph};
 use crate::devices::DevicesReport;
-use crate::functions::{CompileStage, FunctionSummary, Statistics};
+use crate::functions::{CompileStage, Deploy, FunctionSummary, Statistics};
 use crate::graph::GraphReport;
 use crate::instances::{InstanceReport, InstanceResize, InstanceSpec};
 use crate::leases::{CapacityReport, LeaseHold, LeaseReport, LeaseSpec};
@@ -184,6 +185,24 @@ pub enum Request {
     Reload,
     /// Lists the devices. Answered with [`Answer::Devices`].
     Devices,
+    /// Lists sessions of CUDA programs: of all tenants for root and the daemon's own user, unless
+    /// they chose a tenant. Answered with [`Answer::CudaSessions`].
+    CudaSessions,
+    /// Moves the memory of a session of a CUDA program to host memory, once its running work has
+    /// ended. The program's next call brings it back. Answered with [`Answer::CudaSession`].
+    SuspendCudaSession {
+        /// Its number, as in [`CudaSessionReport::session`].
+        session: u64,
+    },
+    /// Brings a suspended session of a CUDA program back, or moves one to another device. Answered
+    /// with [`Answer::CudaSession`].
+    ResumeCudaSession {
+        /// Its number, as in [`CudaSessionReport::session`].
+        session: u64,
+        /// The device; `None` for the one that it is or was on.
+        #[serde(default)]
+        device: Option<String>,
+    },
     /// Opens a ring for requests through shared memory. The connection then belongs to the ring and
     /// carries no further requests. Answered with [`Answer::Ring`].
     OpenRing(RingSpec),
@@ -195,30 +214,6 @@ pub enum Request {
         /// False to resume it.
         drained: bool,
     },
-}
-
-/// A function to deploy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Deploy {
-    /// Its name; `None` for the name of its graph.
-    pub name: Option<String>,
-    /// The class of invocations that state no class.
-    pub class: Option<Class>,
-    /// Whether only its tenant may call it; other functions can also be called over HTTP and gRPC.
-    pub private: bool,
-    /// The device to load it on; `None` for the placement policy's choice.
-    #[serde(default)]
-    pub device: Option<String>,
-    /// A signature of the bundle in the format of minisign (`atoll sign`). If the daemon trusts its
-    /// key, native code of the bundle runs as it was sent.
-    #[serde(default)]
-    pub signature: Option<String>,
-    /// Whether the daemon sends an [`Answer::Compiling`] at the beginning of each stage of a
-    /// compilation, before the answer itself.
-    #[serde(default)]
-    pub progress: bool,
-    /// The bundle.
-    pub bundle: Blob,
 }
 
 /// A call of one function, or of several one after the other.
@@ -423,6 +418,13 @@ pub enum Answer {
     Trace(TracePiece),
     /// The devices.
     Devices(DevicesReport),
+    /// Sessions of CUDA programs.
+    CudaSessions {
+        /// By number.
+        sessions: Vec<CudaSessionReport>,
+    },
+    /// A session of a CUDA program.
+    CudaSession(CudaSessionReport),
     /// An open ring.
     Ring(RingReport),
     /// The keys and certificates were read again.

@@ -60,6 +60,36 @@ pub trait Domains {
         Ok(())
     }
 
+    /// As [`Domains::place_part`], for a part whose address kernels keep: at this address, or at a new
+    /// one if it is `None`. Devices begin to look for new addresses at different places, so that a
+    /// part rarely finds its address in use when it moves to another device.
+    ///
+    /// # Errors
+    /// If the part cannot have this address, or there is no room for it in one piece.
+    fn place_part_at(
+        &mut self,
+        name: &str,
+        at: DeviceOffset,
+        bytes: u64,
+        _address: Option<u64>,
+    ) -> Result<(), DeviceError> {
+        self.place_part(name, at, bytes)
+    }
+
+    /// The offset that a part must have for kernels to see it at this address, relative to
+    /// [`Domains::domain`]. `None` if any offset will do.
+    fn offset_of(&self, _name: &str, _address: u64) -> Option<DeviceOffset> {
+        None
+    }
+
+    /// Leaves these addresses to a part that was taken back and will return, as long as new parts
+    /// have room elsewhere.
+    fn reserve_address(&mut self, _name: &str, _address: u64, _bytes: u64) {}
+
+    /// Undoes [`Domains::reserve_address`] for a part that does not return. Placing the part does
+    /// so, too.
+    fn release_address(&mut self, _name: &str, _address: u64) {}
+
     /// Takes back a part of memory that is no longer used.
     fn remove_part(&mut self, _name: &str, _at: DeviceOffset) {}
 

@@ -3,6 +3,7 @@
 use crate::cores::CoreShare;
 use crate::limits;
 use crate::padding::PaddingService;
+use crate::suspension::SuspensionConfig;
 use atoll_core::LaneId;
 use atoll_core::memory::MemoryQuotas;
 use atoll_core::residency::RESIDENCY_POLICY_DEFAULT;
@@ -34,6 +35,8 @@ pub struct EngineConfig {
     /// Quotas of device memory by tenant. The overcommit ratio applies to the constants of a tenant
     /// and its quota as well.
     pub memory_quotas: MemoryQuotas,
+    /// Suspension of CUDA sessions to host memory.
+    pub suspension: SuspensionConfig,
     /// Name of the residency policy, one of [`atoll_core::residency::RESIDENCY_POLICIES`], which
     /// chooses the constants to reclaim when the device is full.
     pub residency_policy: String,
@@ -65,6 +68,7 @@ impl Default for EngineConfig {
             memory_limit_bytes: None,
             memory_overcommit: limits::MEMORY_OVERCOMMIT_DEFAULT,
             memory_quotas: MemoryQuotas::default(),
+            suspension: SuspensionConfig::default(),
             residency_policy: RESIDENCY_POLICY_DEFAULT.into(),
             device_queue_capacity: u32::MAX,
             best_effort_wait_max: None,

@@ -8,13 +8,14 @@
 use crate::chain::Chain;
 use crate::config::{FunctionInfo, FunctionKey};
 use crate::error::EngineError;
-use crate::function::Function;
+use crate::function::{Function, FunctionId};
 use crate::padding::PaddingResult;
 use crate::recorder::TraceBatch;
 use crate::request::{InvocationId, PendingReply};
 use crate::session::{Session, SessionId};
 use crate::share::{InstanceMemory, ShareClient};
 use crate::statistics::EngineStatistics;
+use crate::suspension::{MemorySession, SuspendError, SuspendedSession};
 use atoll_core::tokens::ShareSpec;
 use atoll_core::{Class, LaneId, Nanos, TaskId};
 use atoll_device::{Lane, LaneSpec};
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     /// Return the address of a CUDA session's memory, which is `None` before its first flush. Legal
     /// always.
     SessionAddress { session: SessionId, answer: Sender<Option<u64>> },
+    /// Suspend a CUDA session, or move a suspended one. Legal always.
+    Suspension(SuspensionCommand),
     /// Load a function onto the device and publish it. Legal until shutdown.
     Load { function: Arc<Function>, answer: Sender<Result<FunctionInfo, EngineError>> },
     /// Withdraw a function, and unload it when its running invocations have finished. Legal always.
@@ -56,6 +59,20 @@ pub(crate) enum Command {
     Trace { from: Option<u64>, answer: Sender<TraceBatch> },
     /// Shut down, at once or when every invocation has finished. Later commands are ignored.
     Shutdown { grace: Duration },
+}
+
+/// A command about suspended sessions.
+pub(crate) enum SuspensionCommand {
+    /// Move the memory of a session to host memory. Answered when that is done.
+    Suspend { session: SessionId, answer: Sender<Result<(), SuspendError>> },
+    /// Return the contents of a suspended session, and close it.
+    Take { session: SessionId, answer: Sender<Result<SuspendedSession, SuspendError>> },
+    /// Take over the contents of a session that was opened with them, for a function.
+    Adopt { session: SessionId, owner: FunctionId, contents: SuspendedSession, answer: Sender<()> },
+    /// The client of a session that could not be suspended does not use it now.
+    Released { session: SessionId },
+    /// List the CUDA sessions that have memory.
+    List { answer: Sender<Vec<MemorySession>> },
 }
 
 /// An invocation that passed all checks of the client's thread.

@@ -385,7 +385,7 @@ impl EngineHandle {
         })
     }
 
-    fn send(&self, command: Command) -> bool {
+    pub(crate) fn send(&self, command: Command) -> bool {
         let sent = self.normal.send(command).is_ok();
         self.shared.doorbell.ring();
         sent

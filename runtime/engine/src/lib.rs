@@ -16,6 +16,8 @@
 //!   lost or the engine stops.
 //! - All constants and memory of an invocation are on the device from before its first launch until
 //!   after its last; a waiting invocation holds none of them.
+//! - A CUDA session that is suspended has its contents in host memory, and comes back to the same
+//!   address.
 //! - An invocation uses exactly the memory that [`atoll_kgraph::invocation_bytes`] promises.
 //! - Outputs of an invocation are read, and its memory is given to other invocations, only when
 //!   none of its launches is on the device.
@@ -57,10 +59,12 @@ mod shared;
 mod staging;
 mod statistics;
 mod strings;
+mod suspending;
+mod suspension;
 mod worker;
 
 pub use accounts::{InvocationOutcome, MemoryKind, MemoryUse, Usage, UsageRow};
-pub use atoll_core::memory::{MemoryQuotas, TenantBytes};
+pub use atoll_core::memory::{HostLimits, HostRefusal, MemoryQuotas, TenantBytes};
 pub use atoll_core::tokens::{Ppm, ShareError, ShareRequest, ShareSpec};
 pub use atoll_core::{BadTenant, Class, DeviceId, LaneError, LaneId, Tenant};
 pub use atoll_device::{
@@ -85,4 +89,8 @@ pub use share::{InstanceMemory, SHARE_PERIOD_WINDOWS, ShareClient, ShareStatisti
 pub use statistics::{
     BatchStatistics, ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics,
     FunctionMemory, FunctionStatistics, LaneStatistics, TenantMemory,
+};
+pub use suspension::{
+    HostRoom, MemorySession, SUSPEND_IDLE_DEFAULT, SessionPlace, SuspendError, SuspendedSession, SuspensionConfig,
+    SuspensionStatistics,
 };

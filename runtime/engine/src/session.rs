@@ -5,13 +5,16 @@
 //! when it succeeds. A step that fails or is cancelled leaves both the values and the state
 //! unchanged, since no step overwrites state that it reads ([`atoll_kgraph::Session`]). The
 //! engine's thread manages the memory of a session (`worker/sessions.rs`), which exists from its
-//! first step on.
+//! first step on. The memory of a CUDA session may be suspended to host memory and come back
+//! (`worker/suspension.rs`).
 
 use crate::error::InvokeError;
 use crate::function::Function;
 use crate::limits::SESSIONS_PER_TENANT_MAX;
+use crate::suspension::SuspendedSession;
 pub use atoll_core::memory::SessionId;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An open session.
@@ -23,6 +26,14 @@ pub(crate) struct Session {
     pub(crate) memory_bytes: Option<u64>,
     /// How long it is kept without a step, in nanoseconds.
     pub(crate) idle_ns: u64,
+    /// The address of its memory as kernels see it, once it is known; 0 before that.
+    address: AtomicU64,
+    /// Its client is about to use it, so it is not suspended now.
+    is_held: AtomicBool,
+    /// Its suspension was refused because of that, and is tried again afterwards.
+    is_asked: AtomicBool,
+    /// Its memory is in host memory, or on its way there or back.
+    is_away: AtomicBool,
     progress: Mutex<Progress>,
 }
 
@@ -40,6 +51,48 @@ struct Progress {
 impl Session {
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address of its memory as kernels see it, if that is known. It stays the same.
+    pub(crate) fn address(&self) -> Option<u64> {
+        Some(self.address.load(Ordering::Relaxed)).filter(|address| *address != 0)
+    }
+
+    pub(crate) fn set_address(&self, address: u64) {
+        self.address.store(address, Ordering::Relaxed);
+    }
+
+    /// Its client is about to use it: its suspension does not begin before
+    /// [`Session::release`]. Returns whether it has begun already.
+    pub(crate) fn hold(&self) -> bool {
+        self.is_held.store(true, Ordering::SeqCst);
+        self.is_away.load(Ordering::SeqCst)
+    }
+
+    /// Ends [`Session::hold`]. Returns whether a suspension was refused meanwhile.
+    pub(crate) fn release(&self) -> bool {
+        self.is_held.store(false, Ordering::SeqCst);
+        self.is_asked.swap(false, Ordering::SeqCst)
+    }
+
+    /// Begins a suspension. Returns false if its client holds the session, which then finds out when
+    /// it releases it.
+    pub(crate) fn leave(&self) -> bool {
+        self.is_asked.store(true, Ordering::SeqCst);
+        self.is_away.store(true, Ordering::SeqCst);
+        // Each side first sets its own flag and then reads the other's.
+        let may_leave = !self.is_held.load(Ordering::SeqCst);
+        if may_leave {
+            self.is_asked.store(false, Ordering::SeqCst);
+        } else {
+            self.is_away.store(false, Ordering::SeqCst);
+        }
+        may_leave
+    }
+
+    /// Its memory is on the device.
+    pub(crate) fn set_back(&self) {
+        self.is_away.store(false, Ordering::SeqCst);
     }
 
     /// The current values of its symbols.
@@ -104,6 +157,13 @@ impl Drop for Step {
     }
 }
 
+/// How long a session is kept, and where it begins.
+struct Kept {
+    idle_ns: u64,
+    address: Option<u64>,
+    is_away: bool,
+}
+
 /// The open sessions of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions(Mutex<HashMap<SessionId, Arc<Session>>>);
@@ -125,12 +185,23 @@ impl Sessions {
             return Err(InvokeError::BadInput(reason));
         }
         let values = kept.first();
-        self.insert(id, function, values, None, idle_ns)
+        self.insert(id, function, values, None, Kept { idle_ns, address: None, is_away: false })
     }
 
     /// Opens a CUDA session with memory of its own, which is kept until the session is closed.
     pub(crate) fn open_memory(&self, id: SessionId, function: Arc<Function>, bytes: u64) -> Result<(), InvokeError> {
-        self.insert(id, function, Vec::new(), Some(bytes), u64::MAX)
+        self.insert(id, function, Vec::new(), Some(bytes), Kept { idle_ns: u64::MAX, address: None, is_away: false })
+    }
+
+    /// As [`Sessions::open_memory`], with the size and address of a suspended session.
+    pub(crate) fn open_suspended(
+        &self,
+        id: SessionId,
+        function: Arc<Function>,
+        contents: &SuspendedSession,
+    ) -> Result<(), InvokeError> {
+        let kept = Kept { idle_ns: u64::MAX, address: contents.address, is_away: true };
+        self.insert(id, function, Vec::new(), Some(contents.bytes), kept)
     }
 
     fn insert(
@@ -139,7 +210,7 @@ impl Sessions {
         function: Arc<Function>,
         values: Vec<i64>,
         memory_bytes: Option<u64>,
-        idle_ns: u64,
+        Kept { idle_ns, address, is_away }: Kept,
     ) -> Result<(), InvokeError> {
         let mut all = self.all();
         let tenant = &function.key.tenant;
@@ -147,7 +218,18 @@ impl Sessions {
             return Err(InvokeError::TooManySessions { limit: SESSIONS_PER_TENANT_MAX });
         }
         let progress = Progress { values, next: None, state_bytes: None, is_running: false };
-        all.insert(id, Arc::new(Session { id, function, memory_bytes, idle_ns, progress: Mutex::new(progress) }));
+        let session = Session {
+            id,
+            function,
+            memory_bytes,
+            idle_ns,
+            address: AtomicU64::new(address.unwrap_or_default()),
+            is_held: AtomicBool::new(false),
+            is_asked: AtomicBool::new(false),
+            is_away: AtomicBool::new(is_away),
+            progress: Mutex::new(progress),
+        };
+        all.insert(id, Arc::new(session));
         Ok(())
     }
 

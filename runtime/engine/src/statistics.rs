@@ -5,6 +5,7 @@ use crate::config::FunctionKey;
 use crate::histogram::Histogram;
 use crate::request::InvocationTiming;
 use crate::share::ShareStatistics;
+use crate::suspension::SuspensionStatistics;
 use atoll_core::memory::TenantBytes;
 use atoll_core::{Class, LaneId, Tenant};
 use atoll_device::{ComputeUnitUse, ExecutorStatistics};
@@ -26,6 +27,8 @@ pub struct EngineStatistics {
     pub functions: Vec<FunctionStatistics>,
     /// The device.
     pub device: DeviceStatistics,
+    /// CUDA sessions that were suspended to host memory.
+    pub suspension: SuspensionStatistics,
     /// Per class: real-time, best-effort.
     pub classes: Vec<ClassStatistics>,
     /// Loads and reclaims of the constants of all functions since the engine started.

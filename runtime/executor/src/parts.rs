@@ -27,6 +27,8 @@ pub(super) struct Parts {
     parts: BTreeMap<u64, Part>,
     /// The used ranges of the region, from begin to end.
     used: BTreeMap<u64, u64>,
+    /// Ranges that parts return to; others avoid them.
+    reserved: BTreeMap<u64, u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +42,12 @@ impl Parts {
     /// No parts yet. `None` if the region would not be smaller than the device's memory.
     pub(super) fn new(bound: u64, device_bytes: u64) -> Option<Parts> {
         let bytes = bound.checked_mul(2)?.max(1).checked_next_multiple_of(PAGE_BYTES_MAX)?;
-        (bytes < device_bytes).then(|| Parts { bytes, parts: BTreeMap::new(), used: BTreeMap::new() })
+        (bytes < device_bytes).then(|| Parts {
+            bytes,
+            parts: BTreeMap::new(),
+            used: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+        })
     }
 
     /// Size of the region.
@@ -51,28 +58,69 @@ impl Parts {
     /// Gives a part a place. Removes earlier parts that it overlaps: the engine gives out each byte
     /// once. Returns whether there is room.
     pub(super) fn place(&mut self, at: u64, bytes: u64) -> bool {
-        self.remove(at);
-        let end = at.saturating_add(bytes);
-        let overlaps = self.parts.range(..end).filter(|(begin, part)| *begin + part.bytes > at);
-        let gone: Vec<u64> = overlaps.map(|(begin, _)| *begin).collect();
-        gone.into_iter().for_each(|begin| self.remove(begin));
+        self.place_from(at, bytes, 0)
+    }
+
+    /// As [`Parts::place`]: in the first gap from an offset of the region on, if there is one.
+    pub(super) fn place_from(&mut self, at: u64, bytes: u64, from: u64) -> bool {
+        self.make_way(at, bytes);
         let Some(wanted) = bytes.max(1).checked_next_multiple_of(ALIGN) else { return false };
-        let Some(local) = self.gap(wanted) else { return false };
+        let gaps = [(from.next_multiple_of(ALIGN), true), (0, true), (0, false)];
+        let Some(local) = gaps.into_iter().find_map(|(from, avoids)| self.gap(wanted, from, avoids)) else {
+            return false;
+        };
         self.used.insert(local, local + wanted);
         self.parts.insert(at, Part { local, bytes });
         true
     }
 
-    /// The first gap of the region that is large enough.
-    fn gap(&self, wanted: u64) -> Option<u64> {
-        let mut begin = 0;
-        for (&used, &end) in &self.used {
-            if used - begin >= wanted {
+    /// As [`Parts::place`]: at this offset of the region. Returns whether it is free.
+    pub(super) fn place_at(&mut self, at: u64, bytes: u64, local: u64) -> bool {
+        self.make_way(at, bytes);
+        let end = bytes.max(1).checked_next_multiple_of(ALIGN).and_then(|wanted| local.checked_add(wanted));
+        let Some(end) = end.filter(|end| *end <= self.bytes && local.is_multiple_of(ALIGN)) else { return false };
+        if self.used.range(..end).next_back().is_some_and(|(_, used_end)| *used_end > local) {
+            return false;
+        }
+        self.used.insert(local, end);
+        self.reserved.remove(&local);
+        self.parts.insert(at, Part { local, bytes });
+        true
+    }
+
+    /// Makes new parts avoid a range of the region.
+    pub(super) fn reserve(&mut self, local: u64, bytes: u64) {
+        self.reserved.insert(local, local.saturating_add(bytes));
+    }
+
+    /// Makes new parts avoid a range no longer.
+    pub(super) fn release(&mut self, local: u64) {
+        self.reserved.remove(&local);
+    }
+
+    /// Removes parts that a new one overlaps.
+    fn make_way(&mut self, at: u64, bytes: u64) {
+        self.remove(at);
+        let end = at.saturating_add(bytes);
+        let overlaps = self.parts.range(..end).filter(|(begin, part)| *begin + part.bytes > at);
+        let gone: Vec<u64> = overlaps.map(|(begin, _)| *begin).collect();
+        gone.into_iter().for_each(|begin| self.remove(begin));
+    }
+
+    /// The first gap from `from` on that is large enough, between the used ranges and, if it
+    /// `avoids` them, the reserved ones.
+    fn gap(&self, wanted: u64, from: u64, avoids: bool) -> Option<u64> {
+        let reserved = self.reserved.iter().filter(|_| avoids);
+        let mut taken: Vec<(u64, u64)> = self.used.iter().chain(reserved).map(|(begin, end)| (*begin, *end)).collect();
+        taken.sort_unstable();
+        let mut begin = from;
+        for (used, end) in taken {
+            if used.checked_sub(begin).is_some_and(|gap| gap >= wanted) {
                 return Some(begin);
             }
-            begin = end;
+            begin = begin.max(end);
         }
-        (self.bytes - begin >= wanted).then_some(begin)
+        self.bytes.checked_sub(begin).filter(|gap| *gap >= wanted).map(|_| begin)
     }
 
     /// Removes a part; ignored if there is none.
@@ -121,6 +169,29 @@ mod tests {
         // The beginning of the region, and what is behind it.
         let start = [0, 2 * MIB, 2 * MIB + 1].map(|at| parts.local(FROM_START + at));
         assert_eq!(start, [Some(0), Some(2 * MIB), None]);
+    }
+
+    #[test]
+    fn a_part_returns_to_its_place_which_others_avoid_while_they_can() {
+        let mut parts = Parts::new(MIB, 1 << 40).unwrap();
+        let at = 7 << 30;
+        assert!(parts.place_from(at, MIB / 2, MIB) && parts.local(at) == Some(MIB));
+        parts.remove(at);
+        parts.reserve(MIB, MIB / 2);
+        assert!(parts.place(0, MIB) && parts.place(2 * MIB, MIB / 2));
+        assert_eq!([0, 2 * MIB].map(|at| parts.local(at)), [Some(0), Some(MIB + MIB / 2)], "around the reserved range");
+        assert!(parts.place_at(at + 4096, MIB / 2, MIB) && parts.local(at + 4096) == Some(MIB), "at another offset");
+        for (bytes, local) in [(1, MIB), (256, MIB - 256), (MIB, MIB), (1, 2 * MIB), (1, 1), (u64::MAX, 0)] {
+            assert!(!parts.place_at(4 * MIB, bytes, local), "{bytes} bytes at {local}");
+        }
+        // Without other room, a reserved range is used.
+        parts.remove(at + 4096);
+        parts.reserve(MIB, MIB / 2);
+        assert!(parts.place(8 * MIB, 4096) && parts.local(8 * MIB) == Some(MIB));
+        assert!(!parts.place_at(at, MIB / 2, MIB));
+        parts.remove(8 * MIB);
+        parts.release(MIB);
+        assert!(parts.place_from(at, 1, 2 * MIB) && parts.local(at) == Some(MIB), "from the beginning");
     }
 
     #[test]

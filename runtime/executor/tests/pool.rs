@@ -439,3 +439,33 @@ fn a_bound_domain_has_room_for_its_parts_and_no_more() {
     let (base, start) = (two.base(1), two.pool.memory_start("two").expect("memory"));
     assert_eq!(start, DeviceOffset(base));
 }
+
+/// A part whose address kernels know returns to it. In the memory of a domain with a bound, the
+/// engine may have it at another offset.
+#[test]
+fn a_part_returns_to_the_address_that_kernels_know() {
+    let mut bound = pool(Wanted::default());
+    bound.bound_memory("one", 1 << 20);
+    let mut two = Two::of(bound);
+    let base = two.base(0);
+    let [first, second, third] = [0, 1 << 20, 2 << 20].map(DeviceOffset);
+    let address = |two: &Two, at: DeviceOffset| two.pool.kernel_address(DeviceOffset(base + at.0));
+    two.pool.place_part_at("one", first, 8192, None).expect("room");
+    let known = address(&two, first).expect("it is known");
+    assert_eq!(two.pool.offset_of("one", known), None, "any offset will do");
+    two.pool.remove_part("one", first);
+    two.pool.reserve_address("one", known, 8192);
+    two.pool.place_part_at("one", second, 8192, None).expect("room");
+    assert!(address(&two, second).is_some_and(|other| other != known), "the address is left to the other part");
+    two.pool.place_part_at("one", third, 8192, Some(known)).expect("it is free");
+    assert_eq!(address(&two, third), Some(known));
+    two.runs_at(0, third.0);
+    let taken = two.pool.place_part_at("one", first, 256, Some(known)).expect_err("it is in use");
+    assert!(taken.to_string().contains("are in use"), "{taken}");
+    // Without a bound, the address decides the offset.
+    let base = two.base(1);
+    let known = two.pool.kernel_address(DeviceOffset(base + 4096)).expect("it is known");
+    assert_eq!(two.pool.offset_of("two", known), Some(DeviceOffset(4096)));
+    two.pool.place_part_at("two", DeviceOffset(4096), 256, Some(known)).expect("it is the address of the offset");
+    assert!(two.pool.place_part_at("two", DeviceOffset(8192), 256, Some(known)).is_err());
+}

@@ -1,11 +1,12 @@
 //! The handle of a fleet, usable from any thread.
 
 mod choice;
+mod sessions;
 mod shares;
 
 use crate::dispatcher::{Admitted, DeviceState, Dispatcher, POOL, POOLED};
 use crate::inference::{DeviceTraits, FleetStatus, Inference, Placed};
-use crate::member::Member;
+use crate::member::{Member, Reopened};
 use crate::placements::{Placement, Placements};
 use crate::placing::Placing;
 use crate::shares::{ShareRefusal, ShareRoom, Shares};
@@ -15,7 +16,8 @@ use atoll_core::placement::{FunctionId, Why};
 use atoll_core::scaling::Decision;
 use atoll_engine::{
     ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionKey, FunctionOptions, Imports, InstanceMemory,
-    InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, StageRequest, TraceBatch,
+    InvocationId, InvokeError, MemorySession, Reply, SessionId, ShareClient, ShareSpec, StageRequest, SuspendError,
+    SuspendedSession, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::fmt;
@@ -157,14 +159,6 @@ impl FleetHandle {
                 "it is only on {names}, which is drained; run `atoll device resume` to use it again"
             ))
         })
-    }
-
-    /// The device that holds the sessions of a function.
-    fn home(&self, function: &FunctionKey) -> Result<&dyn Member, InvokeError> {
-        let first = || self.placements().get(function).and_then(|placement| placement.devices.first().copied());
-        let device = if self.0.members.len() == 1 { Some(DeviceId(0)) } else { first() };
-        let device = device.map(|device| self.usable(&[device])).transpose()?;
-        device.and_then(|device| self.member(device)).ok_or(InvokeError::UnknownFunction)
     }
 
     /// Whether a device has all functions of a request.
@@ -429,32 +423,50 @@ impl Inference for FleetHandle {
     }
 
     fn memory_address(&self, session: SessionId) -> Option<u64> {
-        self.member(DeviceId::of_id(session.0))?.memory_address(session)
+        self.of_session(session)?.memory_address(session)
     }
 
     fn submit_flush(&self, session: SessionId, request: FlushRequest, reply: Reply) -> InvocationId {
-        match self.member(DeviceId::of_id(session.0)) {
+        match self.of_session(session) {
             Some(member) => member.submit_flush(session, request, reply),
-            None => {
-                reply(Err(InvokeError::NoSession));
-                REFUSED
-            }
+            None => sessions::refuse(reply),
         }
     }
 
+    fn suspend_session(&self, session: SessionId, patience: Duration) -> Result<(), SuspendError> {
+        self.of_session(session).ok_or(SuspendError::NoSession)?.suspend_session(session, patience)
+    }
+
+    fn hold_session(&self, session: SessionId) -> bool {
+        self.of_session(session).is_some_and(|member| member.hold_session(session))
+    }
+
+    fn release_session(&self, session: SessionId) {
+        self.of_session(session).into_iter().for_each(|member| member.release_session(session));
+    }
+
+    fn take_suspended(&self, session: SessionId) -> Result<SuspendedSession, SuspendError> {
+        self.of_session(session).ok_or(SuspendError::NoSession)?.take_suspended(session)
+    }
+
+    fn open_suspended(&self, function: &FunctionKey, contents: SuspendedSession) -> Reopened {
+        self.reopen(function, contents)
+    }
+
+    fn memory_sessions(&self) -> Vec<MemorySession> {
+        self.0.members.iter().flat_map(|member| member.memory_sessions()).collect()
+    }
+
     fn close_session(&self, session: SessionId) {
-        if let Some(member) = self.member(DeviceId::of_id(session.0)) {
+        if let Some(member) = self.of_session(session) {
             member.close_session(session);
         }
     }
 
     fn submit_step(&self, session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
-        match self.member(DeviceId::of_id(session.0)) {
+        match self.of_session(session) {
             Some(member) => member.submit_step(session, request, reply),
-            None => {
-                reply(Err(InvokeError::NoSession));
-                REFUSED
-            }
+            None => sessions::refuse(reply),
         }
     }
 

@@ -1,13 +1,15 @@
 //! The interface through which the server uses the devices.
 
 use crate::dispatcher::DeviceState;
+use crate::member::Reopened;
 use crate::shares::{ShareRefusal, ShareRoom};
 use atoll_core::DeviceId;
 use atoll_core::placement::Why;
 use atoll_core::scaling::Decision;
 use atoll_engine::{
     ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionInfo, FunctionKey, FunctionOptions, Imports,
-    InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec, TraceBatch,
+    InstanceMemory, InvocationId, InvokeError, MemorySession, Reply, SessionId, ShareClient, ShareSpec, SuspendError,
+    SuspendedSession, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
@@ -217,6 +219,48 @@ pub trait Inference: Send + Sync + 'static {
     /// if the device does not know it. Blocks.
     fn memory_address(&self, _session: SessionId) -> Option<u64> {
         None
+    }
+
+    /// Moves the memory of a CUDA session to host memory; see
+    /// [`EngineHandle::suspend_session`](atoll_engine::EngineHandle::suspend_session). Blocks for at
+    /// most `patience`.
+    ///
+    /// # Errors
+    /// If there is no such session, or no host memory for it, or its memory is lost, or its running
+    /// work does not end in time.
+    fn suspend_session(&self, _session: SessionId, _patience: Duration) -> Result<(), SuspendError> {
+        Err(SuspendError::NoSession)
+    }
+
+    /// Keeps a CUDA session from being suspended until [`Inference::release_session`]. Returns
+    /// whether it is suspended already, or on its way.
+    fn hold_session(&self, _session: SessionId) -> bool {
+        false
+    }
+
+    /// Ends [`Inference::hold_session`].
+    fn release_session(&self, _session: SessionId) {}
+
+    /// Takes the contents of a suspended CUDA session, which is closed. Blocks.
+    ///
+    /// # Errors
+    /// If there is no such session, or it is not suspended.
+    fn take_suspended(&self, _session: SessionId) -> Result<SuspendedSession, SuspendError> {
+        Err(SuspendError::NoSession)
+    }
+
+    /// Opens a CUDA session with the contents of a suspended one, on the device of a function.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// As [`Inference::open_memory`], with the contents.
+    fn open_suspended(&self, _function: &FunctionKey, contents: SuspendedSession) -> Reopened {
+        Err(Box::new((InvokeError::NoSession, contents)))
+    }
+
+    /// The CUDA sessions that have memory, on a device or suspended. Blocks.
+    fn memory_sessions(&self) -> Vec<MemorySession> {
+        Vec::new()
     }
 
     /// Runs the next flush of a CUDA session: one invocation of its function.

@@ -35,6 +35,6 @@ pub use error::FleetError;
 pub use fleet::Fleet;
 pub use handle::FleetHandle;
 pub use inference::{DeviceTraits, FleetStatus, Inference, Placed, device_named};
-pub use member::Member;
+pub use member::{Member, Reopened};
 pub use placing::Placing;
 pub use shares::{ShareRefusal, ShareRoom};

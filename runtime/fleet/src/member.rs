@@ -3,12 +3,15 @@
 use atoll_core::packing::Divisible;
 use atoll_engine::{
     ChainRequest, EngineError, EngineHandle, EngineStatistics, FlushRequest, FunctionInfo, FunctionKey,
-    FunctionOptions, Imports, InstanceMemory, InvocationId, InvokeError, Reply, SessionId, ShareClient, ShareSpec,
-    TraceBatch,
+    FunctionOptions, Imports, InstanceMemory, InvocationId, InvokeError, MemorySession, Reply, SessionId, ShareClient,
+    ShareSpec, SuspendError, SuspendedSession, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A session that was opened with the contents of a suspended one; or the error, with the contents.
+pub type Reopened = Result<SessionId, Box<(InvokeError, SuspendedSession)>>;
 
 /// A device with its engine, or a test double. The methods are those of [`EngineHandle`].
 #[expect(missing_docs, reason = "documented at `EngineHandle`")]
@@ -67,6 +70,28 @@ pub trait Member: Send + Sync + 'static {
     fn submit_flush(&self, _session: SessionId, _request: FlushRequest, reply: Reply) -> InvocationId {
         reply(Err(InvokeError::NoSession));
         InvocationId(u64::MAX)
+    }
+
+    fn suspend_session(&self, _session: SessionId, _patience: Duration) -> Result<(), SuspendError> {
+        Err(SuspendError::NoSession)
+    }
+
+    fn hold_session(&self, _session: SessionId) -> bool {
+        false
+    }
+
+    fn release_session(&self, _session: SessionId) {}
+
+    fn take_suspended(&self, _session: SessionId) -> Result<SuspendedSession, SuspendError> {
+        Err(SuspendError::NoSession)
+    }
+
+    fn open_suspended(&self, _function: &FunctionKey, contents: SuspendedSession) -> Reopened {
+        Err(Box::new((InvokeError::NoSession, contents)))
+    }
+
+    fn memory_sessions(&self) -> Vec<MemorySession> {
+        Vec::new()
     }
 
     fn trace(&self, from: Option<u64>) -> Option<TraceBatch>;
@@ -156,6 +181,30 @@ impl Member for EngineHandle {
 
     fn submit_flush(&self, session: SessionId, request: FlushRequest, reply: Reply) -> InvocationId {
         EngineHandle::submit_flush(self, session, request, reply)
+    }
+
+    fn suspend_session(&self, session: SessionId, patience: Duration) -> Result<(), SuspendError> {
+        EngineHandle::suspend_session(self, session, patience)
+    }
+
+    fn hold_session(&self, session: SessionId) -> bool {
+        EngineHandle::hold_session(self, session)
+    }
+
+    fn release_session(&self, session: SessionId) {
+        EngineHandle::release_session(self, session);
+    }
+
+    fn take_suspended(&self, session: SessionId) -> Result<SuspendedSession, SuspendError> {
+        EngineHandle::take_suspended(self, session)
+    }
+
+    fn open_suspended(&self, function: &FunctionKey, contents: SuspendedSession) -> Reopened {
+        EngineHandle::open_suspended(self, function, contents)
+    }
+
+    fn memory_sessions(&self) -> Vec<MemorySession> {
+        EngineHandle::memory_sessions(self)
     }
 
     fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {

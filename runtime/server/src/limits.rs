@@ -243,6 +243,28 @@ pub const CUDA_ENDED_TICKETS_MAX: usize = 1024;
 /// as many as one tenant has sessions.
 pub const CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT: u32 = 256;
 
+/// Longest time that the configuration may set for how long a session is idle before others may have
+/// its memory.
+pub const CUDA_SUSPEND_IDLE_MAX: Duration = Duration::from_secs(3600);
+
+/// Host memory of suspended sessions, if the configuration does not say, in bytes: 16 sessions of the
+/// default size.
+pub const CUDA_HOST_BYTES_DEFAULT: u64 = 4 << 30;
+
+/// Host memory of the suspended sessions of one tenant, if the configuration does not say, in bytes:
+/// half of all, so that a tenant cannot take all.
+pub const CUDA_HOST_BYTES_PER_TENANT_DEFAULT: u64 = 2 << 30;
+
+/// How long a call of a program waits until a device has memory for its suspended session. Others
+/// use their memory for less than that at a time, unless the devices are too small for all.
+pub const CUDA_RESUME_TIME: Duration = Duration::from_secs(60);
+
+/// Pause before such a call tries again.
+pub const CUDA_RESUME_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long `atoll session` waits for the running work of a session.
+pub const CUDA_SUSPEND_TIME: Duration = Duration::from_secs(30);
+
 /// Device memory of a session of a CUDA program that asks for no other size, in bytes.
 pub const CUDA_BYTES_DEFAULT: u64 = 256 << 20;
 

@@ -64,6 +64,7 @@ pub(crate) enum Command {
     Ps(commands::ps::Args),
     #[command(visible_alias = "devices")]
     Device(commands::device::Args),
+    Session(commands::session::Args),
     Usage(commands::usage::Args),
     Top(commands::top::Args),
     Trace(commands::trace::Args),

@@ -14,7 +14,7 @@ use atoll_device::{Device, cpus};
 #[cfg(feature = "cuda")]
 use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart};
 use atoll_device_host::HostConfig;
-use atoll_engine::{Engine, EngineConfig, MemoryQuotas, Tenant, TenantBytes};
+use atoll_engine::{Engine, EngineConfig, MemoryQuotas, SuspensionConfig, Tenant, TenantBytes};
 use atoll_executor::ControlGroups;
 use atoll_fleet::{Fleet, Placing};
 #[cfg(feature = "native")]
@@ -271,9 +271,15 @@ impl FleetArgs {
     }
 
     /// Starts the devices for kernels of other users, with one engine each.
-    pub fn start(&self, memory_quotas: MemoryQuotas, groups: Option<Arc<ControlGroups>>) -> anyhow::Result<Fleet> {
+    pub fn start(
+        &self,
+        memory_quotas: MemoryQuotas,
+        suspension: SuspensionConfig,
+        groups: Option<Arc<ControlGroups>>,
+    ) -> anyhow::Result<Fleet> {
         let devices = self.flags.devices(&self.devices, Isolation::Process, &groups)?;
-        Ok(Fleet::start(devices, &self.flags.config(memory_quotas), self.placing())?)
+        let config = EngineConfig { suspension, ..self.flags.config(memory_quotas) };
+        Ok(Fleet::start(devices, &config, self.placing())?)
     }
 
     fn placing(&self) -> Placing {

@@ -8,9 +8,10 @@
 //! starves, and a waiting invocation holds nothing that the first one needs. Constants that were
 //! used recently stay for a minimum residency (`min_residency.rs`).
 
-use super::event::{Action, InvocationSpec, Refusal, SessionSpec, Turn};
+use super::event::{Action, InvocationSpec, SessionSpec, Turn};
 use super::limits::{LOADS_MAX, OVERTAKES_MAX};
 use super::min_residency::Victims;
+use super::refusal::Refusal;
 use super::{Invocation, Memory, SetState};
 use crate::ids::{Class, TaskId};
 use crate::residency::ItemId;
@@ -33,7 +34,8 @@ impl Memory {
     }
 
     /// Why an invocation with these constants and this memory per stage would not fit the device if
-    /// it had all memory that sessions leave; `None` if it would fit.
+    /// it had all memory that sessions leave which cannot be suspended for it; `None` if it would
+    /// fit.
     fn misfit(
         &self,
         sets: &[ItemId],
@@ -44,9 +46,30 @@ impl Memory {
             [only] => self.constants.set_bytes(*only),
             several => self.constants.bytes_of(several),
         };
-        let state_bytes = self.state_bytes(session);
-        let wanted = stages.fold(constants, u64::saturating_add).saturating_add(state_bytes);
-        let total = self.ledger.total().saturating_sub(self.ledger.withheld() + self.sessions.bytes());
+        let wanted = stages.fold(constants, u64::saturating_add).saturating_add(self.state_bytes(session));
+        let all = self.sessions.bytes();
+        self.out_of_memory((wanted, constants), session, all)?;
+        self.out_of_memory((wanted, constants), session, all - self.movable_bytes(session, None).all)
+    }
+
+    /// Why a waiting invocation would not fit the device beside these bytes of sessions.
+    pub(super) fn misfit_beside(&self, task: TaskId, sessions: u64) -> Option<Refusal> {
+        let Invocation { sets, stages, session, .. } = &self.invocations[&task];
+        let constants = self.constants.bytes_of(sets);
+        let own = stages.iter().map(|stage| stage.bytes).fold(constants, u64::saturating_add);
+        let wanted = own.saturating_add(self.state_bytes(session.as_ref()));
+        self.out_of_memory((wanted, constants), session.as_ref(), sessions)
+    }
+
+    /// Why `wanted` bytes, `constants` of them for constants, would not fit the device beside these
+    /// bytes of sessions.
+    fn out_of_memory(
+        &self,
+        (wanted, constants): (u64, u64),
+        session: Option<&SessionSpec>,
+        sessions: u64,
+    ) -> Option<Refusal> {
+        let total = self.ledger.total().saturating_sub(self.ledger.withheld() + sessions);
         let refusal = || Refusal::OutOfMemory {
             wanted,
             constants,
@@ -54,7 +77,7 @@ impl Memory {
             obtainable: self.obtainable_bytes(),
             total,
         };
-        (wanted > total || self.exceeds_share(state_bytes)).then(refusal)
+        (wanted > total || self.exceeds_share(sessions, self.state_bytes(session))).then(refusal)
     }
 
     /// Refuses waiting invocations that fitted when they arrived and no longer do, because memory
@@ -109,6 +132,7 @@ impl Memory {
             ending: false,
             slots: Vec::new(),
             session,
+            arrived: self.now,
         };
         let before = self.invocations.insert(task, new);
         assert!(before.is_none(), "an invocation arrives once");
@@ -144,7 +168,7 @@ impl Memory {
             }
         }
         self.unpin(task);
-        self.session_invocation_ended(task);
+        self.session_invocation_ended(task, prepared);
         let Invocation { tenant, .. } = self.invocations.remove(&task).expect("an invocation ends once");
         self.tenant_mut(&tenant).invocations -= 1;
         self.forget_tenant(&tenant);
@@ -323,6 +347,9 @@ impl Memory {
         if self.serve(turn, alone || has_priority, respects) || (alone && self.serve_on_empty_device(turn)) {
             return true;
         }
+        if is_first && self.suspend_for(turn, alone) {
+            return false;
+        }
         if alone && self.sessions.bytes() > 0 {
             // The memory that sessions leave is fragmented; only the end of a session would help.
             let (total, free, obtainable) =
@@ -354,6 +381,7 @@ impl Memory {
         let victims = if !lacks_memory && self.respects_own_residency(turn) { Victims::Cool } else { Victims::All };
         let passes = self.make_quota_room(turn, lacks_memory, victims);
         if !passes {
+            self.suspend_for_quota(turn);
             self.short_of_quota.insert(tenant, (turn, victims));
         }
         passes

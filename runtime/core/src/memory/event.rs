@@ -10,9 +10,11 @@
 //! | [`Action::Write`] | the device refuses bytes | [`Event::Written`], [`Event::WriteFailed`] |
 //! | [`Action::MapConstants`] | the executor maps later | [`Event::Unmapped`], [`Event::Mapped`] |
 //! | [`Action::FreeSlot`], [`Action::FreeState`] | clearing fails | [`Event::ClearFailed`] |
+//! | [`Action::Suspend`] | no host memory, or memory lost | [`Event::Suspended`], [`Event::StaysOnDevice`] |
 //!
 //! [`Action::Release`], [`Action::UnmapConstants`] and the notes for accounting cannot fail.
 
+use super::refusal::Refusal;
 use crate::ids::{Class, DeviceOffset, Nanos, TaskId};
 use crate::residency::ItemId;
 use crate::tenant::Tenant;
@@ -40,6 +42,10 @@ pub struct SessionSpec {
     pub bytes: u64,
     /// How long it is kept without an invocation, in nanoseconds.
     pub idle_ns: u64,
+    /// Whether its memory may be moved to host memory.
+    pub may_suspend: bool,
+    /// Where its memory has to be, if kernels know its address already. `None` for any place.
+    pub at: Option<DeviceOffset>,
 }
 
 /// A range of device memory.
@@ -136,6 +142,30 @@ pub enum Event {
     /// A session ends, at once or when its invocations have ended. Ignored if it has already ended.
     /// [`Event::Resume`] follows.
     SessionClosed {
+        /// The session.
+        session: SessionId,
+    },
+    /// Suspend a session as soon as none of its invocations is prepared. Answered with
+    /// [`Action::Suspend`] then; ignored if the session has no memory or may not be suspended.
+    SuspendSession {
+        /// The session.
+        session: SessionId,
+    },
+    /// The contents of a session are in host memory, and its memory was cleared: the memory is
+    /// free. [`Event::Resume`] follows.
+    Suspended {
+        /// The session.
+        session: SessionId,
+    },
+    /// An [`Action::Suspend`] failed: the session keeps its memory.
+    StaysOnDevice {
+        /// The session.
+        session: SessionId,
+        /// Whether its client is about to use it; [`Event::Released`] follows.
+        is_held: bool,
+    },
+    /// The client of a session that was held does not use it now.
+    Released {
         /// The session.
         session: SessionId,
     },
@@ -288,6 +318,15 @@ pub enum Action {
         /// Its memory.
         place: Place,
     },
+    /// Copy the memory of a session to host memory. No launch of it runs until the outcome is
+    /// reported, with [`Event::Suspended`] or [`Event::StaysOnDevice`], which may be later. If the
+    /// session is closed meanwhile, [`Action::FreeState`] ends the copy, and nothing is reported.
+    Suspend {
+        /// The session.
+        session: SessionId,
+        /// Its memory.
+        place: Place,
+    },
     /// Reserve device memory for constants of a set.
     Reserve {
         /// The set.
@@ -389,74 +428,6 @@ pub struct Fresh {
     pub place: Place,
     /// Whether it has to be cleared, because it may hold constants of other tenants.
     pub clear: bool,
-}
-
-/// Why an invocation is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// It would not fit even if nothing else were on the device.
-    OutOfMemory {
-        /// Bytes needed, constants included.
-        wanted: u64,
-        /// Bytes of its constants.
-        constants: u64,
-        /// Free bytes.
-        free: u64,
-        /// Bytes that are free or could be reclaimed.
-        obtainable: u64,
-        /// Bytes of the device.
-        total: u64,
-    },
-    /// It would not fit its tenant's quota even if nothing else of the tenant were on the device.
-    OverQuota {
-        /// Bytes needed, constants included.
-        wanted: u64,
-        /// Bytes of its constants.
-        constants: u64,
-        /// Free bytes of the quota.
-        free: u64,
-        /// The tenant's quota for this class.
-        quota: u64,
-    },
-}
-
-/// Why a function is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LoadRefusal {
-    /// Its constants exceed the device's memory.
-    OutOfMemory {
-        /// Bytes needed.
-        wanted: u64,
-        /// Free bytes.
-        free: u64,
-        /// Bytes of the device.
-        total: u64,
-    },
-    /// The constants of all functions exceed the overcommit limit.
-    OverCommitted {
-        /// Bytes that only this function needs.
-        wanted: u64,
-        /// Bytes of the constants of all functions.
-        all: u64,
-        /// Bytes allowed.
-        limit: u64,
-        /// Bytes of the device.
-        total: u64,
-    },
-    /// The function does not fit its tenant's quota, alone or together with the tenant's other
-    /// functions.
-    OverQuota {
-        /// Bytes needed.
-        wanted: u64,
-        /// Free bytes of the quota.
-        free: u64,
-        /// The tenant's quota.
-        quota: u64,
-        /// Bytes of the constants of the tenant's functions.
-        all: u64,
-        /// The limit for those bytes, with overcommit.
-        limit: u64,
-    },
 }
 
 /// Memory use of a tenant with a quota.

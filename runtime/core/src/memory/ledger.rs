@@ -55,6 +55,22 @@ impl Ledger {
         Some(allocation)
     }
 
+    /// Allocates exactly this range of memory of invocations. Returns whether it was free.
+    pub(super) fn allocate_at(&mut self, place: Place) -> bool {
+        let fits = place.bytes <= self.free_bytes() && self.invocations.allocate_at(place.at.0, place.bytes);
+        self.used_max = self.used_max.max(self.used());
+        fits
+    }
+
+    /// Allocates memory of invocations at the first free offset from `from` on, or else from the
+    /// beginning, that overlaps none of the `avoided` places.
+    pub(super) fn allocate_apart(&mut self, bytes: u64, from: DeviceOffset, avoided: &[Place]) -> Option<Place> {
+        let bytes = granules(bytes, ALIGN)?;
+        let found = [from.0, 0].into_iter().find_map(|from| self.invocations.find_from(from, bytes, avoided))?;
+        let place = Place { at: DeviceOffset(found), bytes };
+        self.allocate_at(place).then_some(place)
+    }
+
     pub(super) fn free(&mut self, allocation: Place) {
         match &mut self.constants {
             Some(constants) if allocation.at.0 >= constants.base => constants.free(allocation),
@@ -152,6 +168,40 @@ impl Memory {
         }
         self.used += bytes;
         Some(Place { at: DeviceOffset(offset), bytes })
+    }
+
+    /// Allocates a range if all of it is free.
+    fn allocate_at(&mut self, at: u64, bytes: u64) -> bool {
+        let Some(end) = at.checked_add(bytes) else { return false };
+        let found = self.by_offset.range(..=at).next_back().map(|(&offset, &range)| (offset, range));
+        let Some((offset, range)) = found.filter(|(offset, range)| offset + range >= end) else { return false };
+        self.remove(offset, range);
+        if at > offset {
+            self.insert(offset, at - offset);
+        }
+        if offset + range > end {
+            self.insert(end, offset + range - end);
+        }
+        self.used += bytes;
+        true
+    }
+
+    /// The first offset from `from` on where `bytes` bytes are free and in none of the `avoided`
+    /// places.
+    fn find_from(&self, from: u64, bytes: u64, avoided: &[Place]) -> Option<u64> {
+        let from = from.checked_next_multiple_of(self.granule)?;
+        let before = self.by_offset.range(..from).next_back();
+        before.into_iter().chain(self.by_offset.range(from..)).find_map(|(&offset, &range)| {
+            let mut at = offset.max(from);
+            let overlapped = |at: u64| {
+                let overlaps = |place: &&Place| at < place.at.0 + place.bytes && place.at.0 < at.saturating_add(bytes);
+                avoided.iter().find(overlaps).map(|place| place.at.0 + place.bytes)
+            };
+            while let Some(end) = overlapped(at) {
+                at = end.next_multiple_of(self.granule);
+            }
+            at.checked_add(bytes).filter(|end| *end <= offset + range).map(|_| at)
+        })
     }
 
     fn free(&mut self, allocation: Place) {
@@ -254,6 +304,38 @@ mod tests {
         assert_eq!((memory.used(), memory.used_max()), (4 * ALIGN, 7 * ALIGN));
         memory.free(own);
         assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn a_range_is_allocated_where_it_has_to_be_or_not_at_all() {
+        let place = |at: u64, bytes: u64| Place { at: DeviceOffset(at * ALIGN), bytes: bytes * ALIGN };
+        let mut memory = Ledger::new(&spec(10 * ALIGN, 7 * ALIGN));
+        assert!(memory.allocate_at(place(4, 2)) && memory.used() == 2 * ALIGN);
+        for taken in [place(4, 2), place(3, 2), place(5, 1), place(9, 2), place(u64::MAX / ALIGN, 1)] {
+            assert!(!memory.allocate_at(taken), "{taken:?}");
+        }
+        assert!(!memory.allocate_at(place(0, 6)), "more than the limit");
+        assert!(memory.allocate_at(place(6, 4)) && !memory.allocate_at(place(0, 2)), "the limit is shared");
+        memory.free(place(4, 2));
+        memory.free(place(6, 4));
+        assert_eq!((memory.used(), memory.used_max()), (0, 6 * ALIGN));
+        assert!(memory.allocate_at(place(0, 7)), "all of it is in one piece again");
+    }
+
+    #[test]
+    fn places_that_are_avoided_stay_free_while_there_is_other_room() {
+        let place = |at: u64, bytes: u64| Place { at: DeviceOffset(at * ALIGN), bytes: bytes * ALIGN };
+        let mut memory = Ledger::new(&spec(10 * ALIGN, 10 * ALIGN));
+        let mut at = |from: u64, bytes: u64, avoided: &[Place]| {
+            memory.allocate_apart(bytes * ALIGN, DeviceOffset(from * ALIGN), avoided).map(|place| place.at.0 / ALIGN)
+        };
+        assert_eq!(at(4, 2, &[]), Some(4));
+        assert_eq!(at(4, 1, &[place(6, 2), place(8, 1)]), Some(9), "behind both");
+        assert_eq!(at(4, 2, &[place(6, 2)]), Some(0), "from the beginning, if there is no room behind");
+        assert_eq!(at(4, 2, &[place(1, 2), place(6, 3)]), None);
+        assert_eq!(at(4, 3, &[]), Some(6));
+        assert_eq!(at(20, 1, &[]), Some(2));
+        assert_eq!(at(0, u64::MAX / ALIGN, &[]), None);
     }
 
     #[test]

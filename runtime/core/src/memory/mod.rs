@@ -18,8 +18,8 @@
 //!   invocation ends or the device loses them.
 //! - Bytes of slots, sessions and constants add up to the used bytes of the ledger; ranges never
 //!   overlap.
-//! - A session that has begun keeps its memory until it is closed, expires, or its function is
-//!   unloaded.
+//! - A session that has begun keeps its memory until it is closed, expires, is suspended to host
+//!   memory, or its function is unloaded. No prepared invocation has a session that is suspended.
 //! - The memory held for a tenant's invocations and sessions fits its quota ([`MemoryQuotas`]).
 //! - Every cold invocation gets the memory it needs once the running ones have ended: after
 //!   [`limits::OVERTAKES_MAX`] overtakes the first one in turn is served before all later ones.
@@ -28,24 +28,30 @@
 mod admission;
 mod constants;
 mod event;
+mod host;
 mod ledger;
 pub mod limits;
 mod loads;
 mod min_residency;
 mod quota;
 mod quota_admission;
+mod refusal;
 mod sessions;
 mod slots;
+mod suspension;
 #[cfg(test)]
 mod tests;
 
 pub use constants::{SetState, divide};
 pub use event::{
-    Action, ConstantSpec, Event, Fresh, FunctionId, FunctionSpec, Granted, InvocationSpec, LoadRefusal, MemorySpec,
-    Place, Refusal, SessionId, SessionSpec, SlotId, StageSpec, TenantUse, Turn,
+    Action, ConstantSpec, Event, Fresh, FunctionId, FunctionSpec, Granted, InvocationSpec, MemorySpec, Place,
+    SessionId, SessionSpec, SlotId, StageSpec, TenantUse, Turn,
 };
+pub use host::{HostLimits, HostMemory, HostRefusal};
 pub use ledger::ALIGN;
 pub use quota::{MemoryQuotas, TenantBytes};
+pub use refusal::{LoadRefusal, Refusal};
+pub use suspension::SessionState;
 
 use crate::ids::{CLASSES, Class, DeviceOffset, Nanos, TaskId};
 use crate::residency::{ItemId, Residency};
@@ -98,6 +104,8 @@ pub struct Memory {
     /// Functions whose constants their executor has not mapped yet.
     unmapped: BTreeSet<FunctionId>,
     lost: bool,
+    /// How long a session is idle before it is suspended for others; `None` for never.
+    suspend_idle_ns: Option<u64>,
 }
 
 /// Initial estimate of the time to load a byte: five gigabytes a second.
@@ -130,6 +138,7 @@ struct Invocation {
     /// Its memory, one slot per stage; empty until granted.
     slots: Vec<SlotId>,
     session: Option<SessionSpec>,
+    arrived: Nanos,
 }
 
 /// The state of a tenant.
@@ -184,6 +193,7 @@ impl Memory {
             ns_per_byte: NS_PER_BYTE_DEFAULT,
             unmapped: BTreeSet::new(),
             lost: false,
+            suspend_idle_ns: None,
         }
     }
 
@@ -198,6 +208,10 @@ impl Memory {
             Event::Ended { task } => self.invocation_ended(task),
             Event::Resume => self.serve_cold(),
             Event::SessionClosed { session } => self.close_session(session),
+            Event::SuspendSession { session } => self.suspend_session(session),
+            Event::Suspended { session } => self.note_suspended(session),
+            Event::StaysOnDevice { session, is_held } => self.note_stays(session, is_held),
+            Event::Released { session } => self.note_released(session),
             Event::Load { function } => self.load(function),
             Event::Unloaded { function } => self.unload(function),
             Event::Reserved { set, generation, refused } => self.reserved(set, generation, refused),

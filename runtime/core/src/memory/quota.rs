@@ -33,6 +33,12 @@ impl TenantBytes {
         TenantBytes { all: bytes, best_effort: if class == Class::BestEffort { bytes } else { 0 } }
     }
 
+    /// What is left of a use without a part of it.
+    pub(super) fn without(self, part: TenantBytes) -> TenantBytes {
+        let (all, best_effort) = (self.all - part.all, self.best_effort - part.best_effort);
+        TenantBytes { all, best_effort }
+    }
+
     pub(super) fn fits(self, quota: TenantBytes) -> bool {
         self.all <= quota.all && self.best_effort <= quota.best_effort
     }

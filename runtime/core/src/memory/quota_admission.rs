@@ -8,10 +8,11 @@
 //! for its tenant's quota blocks no other tenant. Later invocations of the same tenant wait with
 //! it; while it respects minimum residency (`min_residency.rs`), only those that lack constants.
 
-use super::event::{FunctionId, InvocationSpec, LoadRefusal, Refusal, SessionSpec, StageSpec, TenantUse, Turn};
+use super::event::{FunctionId, InvocationSpec, SessionSpec, StageSpec, TenantUse, Turn};
 use super::ledger::{ALIGN, granules};
 use super::min_residency::Victims;
 use super::quota::TenantBytes;
+use super::refusal::{LoadRefusal, Refusal};
 use super::{Invocation, Memory};
 use crate::ids::{CLASSES, Class, Nanos, TaskId};
 use crate::residency::ItemId;
@@ -30,6 +31,15 @@ struct Demand {
     fresh_bytes: u64,
 }
 
+/// What an invocation needs at most.
+struct Need<'a> {
+    tenant: &'a Tenant,
+    class: Class,
+    stages: &'a [StageSpec],
+    sets: &'a [ItemId],
+    session: Option<&'a SessionSpec>,
+}
+
 impl Memory {
     /// Returns an error if an invocation would not fit its tenant's quota beside the tenant's
     /// sessions.
@@ -37,8 +47,8 @@ impl Memory {
         self.quota_misfit(&spec.tenant, spec.class, &spec.stages, sets, spec.session.as_ref()).map_or(Ok(()), Err)
     }
 
-    /// Why an invocation would not fit its tenant's quota beside the tenant's sessions; `None` if
-    /// it would fit.
+    /// Why an invocation would not fit its tenant's quota beside the tenant's sessions that cannot be
+    /// suspended for it; `None` if it would fit.
     pub(super) fn quota_misfit(
         &self,
         tenant: &Tenant,
@@ -47,12 +57,26 @@ impl Memory {
         sets: &[ItemId],
         session: Option<&SessionSpec>,
     ) -> Option<Refusal> {
+        let need = Need { tenant, class, stages, sets, session };
+        let all = self.sessions.bytes_of(tenant);
+        self.over_quota(&need, all)?;
+        self.over_quota(&need, all.without(self.movable_bytes(session, Some(tenant))))
+    }
+
+    /// Why an invocation does not fit its tenant's quota beside these bytes of sessions.
+    pub(super) fn over_quota_beside(&self, task: TaskId, sessions: TenantBytes) -> Option<Refusal> {
+        let Invocation { ref tenant, class, ref stages, ref sets, ref session, .. } = self.invocations[&task];
+        self.over_quota(&Need { tenant, class, stages, sets, session: session.as_ref() }, sessions)
+    }
+
+    fn over_quota(&self, need: &Need<'_>, sessions: TenantBytes) -> Option<Refusal> {
+        let Need { tenant, class, stages, sets, session } = *need;
         let quota = self.quotas.of(tenant)?;
         let constants = self.constants.bytes_of(sets);
         let wanted = constants.saturating_add(chain_bytes(stages)).saturating_add(self.state_bytes(session));
-        let mut need = self.sessions.bytes_of(tenant);
-        need += TenantBytes::of(class, wanted);
-        if need.fits(quota) {
+        let mut all = sessions;
+        all += TenantBytes::of(class, wanted);
+        if all.fits(quota) {
             return None;
         }
         let (free, quota) = (quota.left(self.used_by(tenant), class), quota.for_class(class));

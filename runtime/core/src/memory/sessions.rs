@@ -2,9 +2,10 @@
 //!
 //! A session begins with its first invocation, which gets the session's memory together with its
 //! own. Once that invocation is prepared, the session keeps the memory until it is closed, was idle
-//! for its idle time, or its function is unloaded; it is never reclaimed. It counts for its
-//! tenant's quota. All sessions together may have at most [`SESSIONS_SHARE`] of a device, and an
-//! invocation that would only fit if sessions ended is refused rather than queued.
+//! for its idle time, or its function is unloaded; it is never reclaimed, but may be moved to host
+//! memory (`suspension.rs`). It counts for its tenant's quota. All sessions together may have at
+//! most [`SESSIONS_SHARE`] of a device, and an invocation that would only fit if sessions ended is
+//! refused rather than queued.
 
 use super::Memory;
 use super::event::{Action, FunctionId, InvocationSpec, Place, SessionId, SessionSpec};
@@ -12,6 +13,7 @@ use super::ledger::{ALIGN, Purpose, granules};
 use super::limits::SESSIONS_SHARE;
 use super::min_residency::Victims;
 use super::quota::TenantBytes;
+use super::suspension::Suspension;
 use crate::ids::{Class, DeviceOffset, Nanos, TaskId};
 use crate::tenant::Tenant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,22 +21,27 @@ use std::collections::{BTreeMap, BTreeSet};
 /// All sessions.
 #[derive(Default)]
 pub(super) struct Sessions {
-    sessions: BTreeMap<SessionId, Session>,
+    pub(super) sessions: BTreeMap<SessionId, Session>,
     /// When sessions with memory and without invocations expire.
     expiring: BTreeSet<(Nanos, SessionId)>,
     /// Bytes of their memory.
     bytes: u64,
     by_tenant: BTreeMap<Tenant, TenantBytes>,
+    /// Where suspended sessions had their memory; avoided by new ones.
+    pub(super) left: BTreeMap<SessionId, Place>,
+    /// Where to look for memory of sessions that may be suspended. Other devices begin elsewhere,
+    /// so that the places of sessions rarely overlap when one moves.
+    pub(super) from: DeviceOffset,
 }
 
-struct Session {
+pub(super) struct Session {
     function: FunctionId,
-    tenant: Tenant,
-    class: Class,
+    pub(super) tenant: Tenant,
+    pub(super) class: Class,
     idle_ns: u64,
-    place: Option<Place>,
+    pub(super) place: Option<Place>,
     /// Whether an invocation was prepared with the memory; from then on the session keeps it.
-    begun: bool,
+    pub(super) begun: bool,
     /// Parts of its memory that could not be cleared when they were freed, and have not been
     /// cleared since.
     unclear: Vec<Place>,
@@ -43,10 +50,12 @@ struct Session {
     /// Closes when the last invocation ends.
     closing: bool,
     expires: Option<Nanos>,
+    /// Whether its memory may be moved to host memory, and how far that is.
+    pub(super) suspension: Suspension,
 }
 
 impl Sessions {
-    fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+    pub(super) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.sessions.get_mut(&id)
     }
 
@@ -82,8 +91,9 @@ impl Sessions {
         }
     }
 
+    /// Whether a session has memory that stays.
     fn has_memory(&self, id: SessionId) -> bool {
-        self.sessions.get(&id).is_some_and(|session| session.place.is_some())
+        self.sessions.get(&id).is_some_and(|session| session.place.is_some() && !session.suspension.is_leaving)
     }
 }
 
@@ -105,16 +115,16 @@ impl Memory {
         spec.map_or(0, |spec| granules(spec.bytes, ALIGN).unwrap_or(spec.bytes))
     }
 
-    /// Whether `state_bytes` more would exceed the share of sessions in the device.
-    pub(super) fn exceeds_share(&self, state_bytes: u64) -> bool {
+    /// Whether `state_bytes` more would exceed the share of sessions in the device, beside sessions
+    /// with `bytes` bytes.
+    pub(super) fn exceeds_share(&self, bytes: u64, state_bytes: u64) -> bool {
         let (numerator, denominator) = SESSIONS_SHARE;
-        state_bytes > 0
-            && self.sessions.bytes.saturating_add(state_bytes) > self.ledger.total() / denominator * numerator
+        state_bytes > 0 && bytes.saturating_add(state_bytes) > self.ledger.total() / denominator * numerator
     }
 
     /// An invocation of a session arrives; the first one creates the session.
     pub(super) fn join_session(&mut self, spec: &InvocationSpec) {
-        let Some(SessionSpec { session: id, idle_ns, .. }) = spec.session else { return };
+        let Some(SessionSpec { session: id, idle_ns, may_suspend, .. }) = spec.session else { return };
         let new = || Session {
             function: spec.stages[0].function,
             tenant: spec.tenant.clone(),
@@ -126,6 +136,7 @@ impl Memory {
             invocations: 0,
             closing: false,
             expires: None,
+            suspension: Suspension::of(may_suspend),
         };
         self.sessions.sessions.entry(id).or_insert_with(new).invocations += 1;
         self.sessions.set_expiry(id, None);
@@ -139,10 +150,15 @@ impl Memory {
         if bytes == 0 {
             return Some(false);
         }
-        if bytes > self.obtainable_bytes() {
+        let is_leaving = self.sessions.get_mut(spec.session).is_some_and(|session| session.suspension.is_leaving);
+        if is_leaving || bytes > self.obtainable_bytes() {
             return None;
         }
-        let place = self.allocate(Purpose::Invocation, bytes, Victims::All)?;
+        let place = match spec {
+            SessionSpec { at: Some(at), .. } => self.allocate_at(Place { at, bytes }),
+            SessionSpec { may_suspend: true, .. } => self.allocate_apart(spec.session, bytes),
+            _ => self.allocate(Purpose::Invocation, bytes, Victims::All),
+        }?;
         let session = self.sessions.get_mut(spec.session).expect("a session exists while it has invocations");
         session.place = Some(place);
         let (tenant, class) = (session.tenant.clone(), session.class);
@@ -150,7 +166,7 @@ impl Memory {
         Some(true)
     }
 
-    fn count_state(&mut self, tenant: &Tenant, class: Class, bytes: u64, is_more: bool) {
+    pub(super) fn count_state(&mut self, tenant: &Tenant, class: Class, bytes: u64, is_more: bool) {
         let change = TenantBytes::of(class, bytes);
         let add = |sum: &mut TenantBytes| match is_more {
             true => *sum += change,
@@ -184,31 +200,50 @@ impl Memory {
     pub(super) fn begin_session(&mut self, task: TaskId) {
         let Some(SessionSpec { session: id, .. }) = self.invocations[&task].session else { return };
         let session = self.sessions.get_mut(id).expect("a session exists while it has invocations");
+        session.suspension.running += 1;
         if !std::mem::replace(&mut session.begun, true) {
+            self.sessions.left.remove(&id);
             // Waiting invocations may no longer fit beside its memory.
             self.refuse_misfits();
         }
     }
 
-    /// An invocation of a session ends.
-    pub(super) fn session_invocation_ended(&mut self, task: TaskId) {
+    /// An invocation of a session ends, which was prepared or not.
+    pub(super) fn session_invocation_ended(&mut self, task: TaskId, was_prepared: bool) {
         let Some(SessionSpec { session: id, .. }) = self.invocations[&task].session else { return };
         self.take_state_back(task);
         let now = self.now;
         let session = self.sessions.get_mut(id).expect("a session exists while it has invocations");
         session.invocations -= 1;
+        session.suspension.ended(was_prepared, now);
         if session.invocations > 0 {
-            return;
+            return self.suspend_wanted(id);
         }
         let (closing, begun, expires) = (session.closing, session.begun, Nanos(now.0.saturating_add(session.idle_ns)));
         match begun && !closing {
-            true => self.sessions.set_expiry(id, Some(expires)),
-            false => self.close_session(id),
+            true => {
+                self.sessions.set_expiry(id, Some(expires));
+                self.suspend_wanted(id);
+            }
+            false => self.drop_session(id),
         }
     }
 
     /// Closes a session, once its last invocation has ended.
     pub(super) fn close_session(&mut self, id: SessionId) {
+        self.sessions.left.remove(&id);
+        self.drop_session(id);
+    }
+
+    /// Forgets a session that was suspended, unless an invocation waits for it.
+    pub(super) fn drop_idle_session(&mut self, id: SessionId) {
+        if self.sessions.get_mut(id).is_some_and(|session| session.invocations == 0) {
+            self.drop_session(id);
+        }
+    }
+
+    /// Removes a session from the device, once its last invocation has ended.
+    fn drop_session(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         session.closing = true;
         if session.invocations > 0 {

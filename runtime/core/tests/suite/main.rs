@@ -19,6 +19,7 @@ mod scaling;
 mod share_gate;
 mod shares;
 mod simulation;
+mod suspending;
 mod tokens;
 mod urgency;
 mod wakeups;

@@ -4,6 +4,7 @@
 
 use super::Worker;
 use crate::allowance::Part;
+use crate::session::Session;
 use atoll_core::Tenant;
 use atoll_core::memory::{Granted, Place};
 use atoll_device::DeviceError;
@@ -49,6 +50,26 @@ impl Worker {
             return Ok(());
         }
         self.device.place_part(tenant.as_str(), place.at, place.bytes)?;
+        if let Some(held) = self.holdings.allowance.add(part, tenant, place) {
+            self.device.allow_memory(tenant.as_str(), held);
+        }
+        Ok(())
+    }
+
+    /// As [`Worker::allow`], for the memory of a session. The memory of a CUDA session has the same
+    /// address each time.
+    ///
+    /// # Errors
+    /// If the address is in use, or there is no room for the memory in one piece.
+    pub(super) fn allow_session(&mut self, session: &Session, place: Place) -> Result<(), DeviceError> {
+        let (part, tenant) = (Part::Session(session.id), &session.function.key.tenant);
+        if session.memory_bytes.is_none() {
+            return self.allow(part, tenant, place);
+        }
+        if self.lost.is_some() || self.holdings.allowance.contains(part) {
+            return Ok(());
+        }
+        self.device.place_part_at(tenant.as_str(), place.at, place.bytes, session.address())?;
         if let Some(held) = self.holdings.allowance.add(part, tenant, place) {
             self.device.allow_memory(tenant.as_str(), held);
         }

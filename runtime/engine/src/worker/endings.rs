@@ -112,6 +112,7 @@ impl Worker {
     pub(super) fn put_away(&mut self, invocation: Invocation) -> (Submission, PendingReply) {
         let Invocation { submission, reply, instances, slots, .. } = invocation;
         let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
+        self.holdings.suspended.returned.remove(&submission.task());
         self.keep(functions.clone(), slots, instances);
         self.notify_memory(MemoryEvent::Ended { task: TaskId(submission.id.0) });
         self.return_memory(TaskId(submission.id.0));

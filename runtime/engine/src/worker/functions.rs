@@ -276,6 +276,7 @@ impl Worker {
             self.gather_no_more(id);
         }
         self.recorder.remove_function(id);
+        self.forget_suspended_of(id);
         self.accounts.set(loaded.own_account(), MemoryKind::Constants, 0, clock::now());
         self.notify_memory(MemoryEvent::Unloaded { function: id });
         self.bill_constants();

@@ -1,5 +1,6 @@
 //! The data behind the ids of memory decisions.
 
+use super::suspended::Suspended;
 use crate::accounts::Holder;
 use crate::allowance::Allowance;
 use crate::event::Submission;
@@ -7,6 +8,7 @@ use crate::function::FunctionId;
 use crate::instance::Instance;
 use crate::staging::{Staged, Stager};
 use crate::statistics::ConstantStatistics;
+use crate::suspension::HostRoom;
 use atoll_core::memory::{InvocationSpec, SessionId, SessionSpec, SlotId, StageSpec};
 use atoll_core::residency::ItemId;
 use atoll_core::{DeviceOffset, TaskId};
@@ -40,10 +42,11 @@ pub(super) struct Holdings {
     /// Memory of sessions that have begun.
     pub(super) sessions: BTreeMap<SessionId, SessionMemory>,
     pub(super) allowance: Allowance,
+    pub(super) suspended: Suspended,
 }
 
 impl Holdings {
-    pub(super) fn new(stager: Stager) -> Holdings {
+    pub(super) fn new(stager: Stager, host: Arc<HostRoom>) -> Holdings {
         Holdings {
             kept: BTreeMap::new(),
             bundles: BTreeMap::new(),
@@ -54,6 +57,7 @@ impl Holdings {
             charges_changed: false,
             sessions: BTreeMap::new(),
             allowance: Allowance::default(),
+            suspended: Suspended::new(host),
         }
     }
 
@@ -84,6 +88,8 @@ pub(super) fn spec_of(submission: &Submission) -> InvocationSpec {
             session: session.id,
             bytes: submission.chain.stages[0].binding.layout.state_bytes,
             idle_ns: session.idle_ns,
+            may_suspend: session.memory_bytes.is_some(),
+            at: None,
         }),
     }
 }

@@ -3,20 +3,40 @@
 use super::Worker;
 use crate::accounts::{AccountId, Holder, MemoryKind};
 use crate::allowance::Part;
-use crate::clock;
+use crate::clock::{self, saturating_nanos};
+use crate::config::EngineConfig;
 use crate::error::InvokeError;
 use crate::event::Submission;
 use crate::function::FunctionId;
 use crate::instance::Instance;
 use crate::statistics::TenantMemory;
-use atoll_core::memory::{self, Action, Event, Granted, Place, SlotId};
-use atoll_core::residency::ItemId;
+use atoll_core::memory::{self, Action, Event, Granted, MemorySpec, Place, SlotId};
+use atoll_core::residency::{ItemId, Residency, ResidencyPolicyEntry};
 use atoll_core::{Action as TaskAction, DeviceOffset, Event as TaskEvent, TaskId, Tenant};
-use atoll_device::{DeviceError, ModuleId};
+use atoll_device::{DeviceError, DeviceInfo, ModuleId};
 use std::ops::Range;
 use std::sync::Arc;
 
 const _: () = assert!(memory::ALIGN == atoll_kgraph::BUFFER_ALIGN);
+
+/// Offsets at which engines begin to look for memory of sessions, of which each takes another one.
+const SESSION_OFFSETS: u64 = 8;
+
+/// The memory decisions of a device.
+pub(super) fn of_device(info: &DeviceInfo, config: &EngineConfig, policy: &ResidencyPolicyEntry) -> memory::Memory {
+    let spec = MemorySpec {
+        memory_bytes: info.memory_bytes,
+        constants_base: info.constants_base,
+        constants_bytes: info.constants_bytes,
+        constants_granule: info.constants_granule,
+        limit_bytes: config.memory_limit_bytes,
+        overcommit: config.memory_overcommit,
+    };
+    let number = 1 + u64::from(config.device.0) % (SESSION_OFFSETS - 1);
+    let sessions_from = DeviceOffset(info.memory_bytes / SESSION_OFFSETS * number);
+    memory::Memory::new(&spec, Residency::new((policy.make)()), config.memory_quotas.clone())
+        .with_suspension(config.suspension.idle.map(saturating_nanos), sessions_from)
+}
 
 impl Worker {
     /// Sends an event to the memory decisions and carries out the resulting actions. Returns
@@ -55,6 +75,7 @@ impl Worker {
             Action::FreeSlot { slot, place } => self.free_slot(slot, place),
             Action::SessionExpired { session } => self.session_expired(session),
             Action::FreeState { session, place } => self.free_state(session, place),
+            Action::Suspend { session, place } => self.suspend(session, place),
             Action::Reserve { set, generation, places } => self.reserve(set, generation, places),
             Action::Release { place } if self.lost.is_none() => self.device.release_constant(place.at),
             Action::Release { .. } => {}

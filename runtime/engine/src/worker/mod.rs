@@ -36,6 +36,8 @@ mod sessions;
 mod share_lanes;
 mod shares;
 mod shutdown;
+mod suspended;
+mod suspension;
 mod tasks;
 mod time_limit;
 mod trace;
@@ -54,8 +56,8 @@ use crate::padding_thread::PaddingThread;
 use crate::recorder::Recorder;
 use crate::shared::{Inbox, PanicGuard, Shared};
 use crate::staging::Stager;
-use atoll_core::memory::{Event as MemoryEvent, Memory, MemorySpec};
-use atoll_core::residency::{Residency, ResidencyPolicyEntry};
+use atoll_core::memory::{Event as MemoryEvent, Memory};
+use atoll_core::residency::ResidencyPolicyEntry;
 use atoll_core::{Action, DeviceScheduler, Event, LaunchId, Nanos, PolicyEntry, SchedulerConfig, TaskId};
 use atoll_device::priority::WakePriority;
 use atoll_device::{Device, cpus, priority};
@@ -154,14 +156,7 @@ impl Worker {
             best_effort_wait_ns_max: config.best_effort_wait_max.map(saturating_nanos),
             perturb: config.evict_at_random,
         };
-        let memory = MemorySpec {
-            memory_bytes: info.memory_bytes,
-            constants_base: info.constants_base,
-            constants_bytes: info.constants_bytes,
-            constants_granule: info.constants_granule,
-            limit_bytes: config.memory_limit_bytes,
-            overcommit: config.memory_overcommit,
-        };
+        let memory = memory::of_device(info, config, residency_policy);
         let lanes = Lanes::new(info);
         let cores = config.cores.clone().unwrap_or_else(|| CoreShare::alone(info));
         Worker {
@@ -183,8 +178,8 @@ impl Worker {
             invocations: BTreeMap::new(),
             launches: HashMap::new(),
             batches: Batches::default(),
-            memory: Memory::new(&memory, Residency::new((residency_policy.make)()), config.memory_quotas.clone()),
-            holdings: Holdings::new(stager),
+            memory,
+            holdings: Holdings::new(stager, Arc::clone(&config.suspension.host)),
             padding: PaddingState::new(padding),
             accounts: Accounts::default(),
             parked: Vec::new(),
@@ -224,6 +219,7 @@ impl Worker {
             }
             busy |= self.advance_load();
             busy |= self.advance_loading_aside();
+            busy |= self.advance_suspensions();
             busy |= self.take_mapped();
             busy |= self.advance_padding();
             self.update_charges();
@@ -312,6 +308,7 @@ impl Worker {
                 self.close_session(session);
             }
             Command::SessionAddress { session, answer } => drop(answer.send(self.session_address(session))),
+            Command::Suspension(command) => self.handle_suspension(command),
             Command::Load { function, answer } => self.begin_load(function, answer),
             Command::Unload { key, answer } => self.unload(&key, answer),
             Command::OpenLane { spec, answer } => drop(answer.send(self.open_lane(&spec))),

@@ -62,6 +62,7 @@ impl Worker {
                 is_unready: self.device.is_unready(),
                 lost: self.lost.clone(),
             },
+            suspension: self.suspension_statistics(),
             classes: [Class::RealTime, Class::BestEffort].map(class).to_vec(),
             constants: self.holdings.totals,
             cold_invocations: self.memory.cold_count() as u64,

@@ -1,14 +1,15 @@
 //! Memory of sessions: cleared when a session begins, bound to each of its steps, freed when it
-//! ends.
+//! ends or is suspended.
 
 use super::Worker;
-use super::holdings::SessionMemory;
+use super::holdings::{Holdings, SessionMemory};
 use crate::accounts::MemoryKind;
 use crate::allowance::Part;
 use crate::clock;
 use crate::error::InvokeError;
 use crate::instance::Instance;
 use crate::session::{Session, SessionId};
+use crate::suspension::SuspendError;
 use atoll_core::memory::{Event as MemoryEvent, Place};
 use atoll_core::{DeviceOffset, TaskId};
 use atoll_device::DeviceError;
@@ -41,17 +42,28 @@ impl Worker {
         let Some(place) = self.memory.session_place(session.id) else { return Ok(None) };
         let tenant = &session.function.key.tenant;
         let at = DeviceOffset(self.device.domain(tenant.as_str())?.0 + place.at.0);
-        match self.holdings.sessions.get(&session.id) {
-            Some(memory) if memory.at != at => return Ok(Some(InvokeError::SessionLost)),
-            Some(_) => {}
-            None => {
-                if let Err(error) = self.allow(Part::Session(session.id), tenant, place) {
-                    return Ok(Some(InvokeError::Unavailable(error.to_string())));
-                }
-                match place.bytes < CLEARED_BY_WRITING_MAX {
-                    true => self.device.fill(at, 0, place.bytes)?,
-                    false => self.device.give_back(at, place.bytes)?,
-                }
+        let known = self.holdings.sessions.get_mut(&session.id);
+        let contents = self.holdings.suspended.contents.get_mut(&session.id);
+        let is_new = match (&known, contents) {
+            (Some(memory), _) if memory.at == at => false,
+            (Some(_), None) => return Ok(Some(InvokeError::SessionLost)),
+            // Its contents are written to the new memory from the beginning.
+            (_, Some(contents)) => {
+                contents.written = 0;
+                true
+            }
+            (None, None) => true,
+        };
+        if let Some(memory) = known {
+            memory.at = at;
+        }
+        if is_new {
+            if let Err(error) = self.allow_session(&session, place) {
+                return Ok(Some(InvokeError::Unavailable(error.to_string())));
+            }
+            match place.bytes < CLEARED_BY_WRITING_MAX {
+                true => self.device.fill(at, 0, place.bytes)?,
+                false => self.device.give_back(at, place.bytes)?,
             }
         }
         instance.set_state(at);
@@ -74,6 +86,9 @@ impl Worker {
         if !self.holdings.sessions.contains_key(&session.id) {
             let at = self.invocation(task).instances[0].state();
             let holder = (self.functions[&session.function.id].own_account(), MemoryKind::Invocations);
+            if let Some(address) = self.device.kernel_address(at).filter(|_| session.memory_bytes.is_some()) {
+                session.set_address(address);
+            }
             self.holdings.sessions.insert(session.id, SessionMemory { at, bytes, holder });
             self.accounts.pass(bytes, None, Some(holder), clock::now());
         }
@@ -81,13 +96,19 @@ impl Worker {
 
     /// Whether a step lost its session's memory.
     pub(super) fn has_lost_session(&mut self, session: Option<&Arc<Session>>, lost_executor: bool) -> bool {
-        lost_executor && session.is_some_and(|session| self.holdings.sessions.contains_key(&session.id))
+        // What is in host memory is not lost.
+        let Holdings { sessions, suspended, .. } = &self.holdings;
+        let is_lost = |session: &Arc<Session>| {
+            sessions.contains_key(&session.id) && !suspended.contents.contains_key(&session.id)
+        };
+        lost_executor && session.is_some_and(is_lost)
     }
 
     /// Closes a session: further steps are refused, and its memory is freed once its last step has
     /// ended.
     pub(super) fn close_session(&mut self, session: SessionId) {
         self.shared.sessions.remove(session);
+        self.forget_suspended(session);
         self.notify_memory(MemoryEvent::SessionClosed { session });
         self.notify_memory(MemoryEvent::Resume);
     }
@@ -99,6 +120,13 @@ impl Worker {
     }
 
     pub(super) fn free_state(&mut self, session: SessionId, place: Place) {
+        self.holdings.suspended.leaving.retain(|leaving| leaving.session != session);
+        self.holdings.suspended.answer(session, &Err(SuspendError::NoSession));
+        self.release_memory(session, place);
+    }
+
+    /// Clears the memory of a session that ended or was suspended.
+    pub(super) fn release_memory(&mut self, session: SessionId, place: Place) {
         // A session that never began has no data.
         if let Some(SessionMemory { at, bytes, holder }) = self.holdings.sessions.remove(&session) {
             self.accounts.pass(bytes, Some(holder), None, clock::now());

@@ -45,7 +45,11 @@ impl Worker {
             self.check_instance(&submission.client())?;
             self.check_instance_memory(submission)?;
         }
-        let spec = spec_of(submission);
+        let mut spec = spec_of(submission);
+        if let (Some(own), Some(session)) = (&mut spec.session, &submission.session) {
+            let address = session.address();
+            own.at = address.and_then(|address| self.device.offset_of(spec.tenant.as_str(), address));
+        }
         let checked = self.memory.check(&spec);
         checked.map_err(|refusal| InvokeError::refused(refusal, &spec.tenant)).map(|()| spec)
     }
@@ -88,6 +92,10 @@ impl Worker {
 
     /// Requests memory for an invocation; its inputs are written once it is granted.
     pub(super) fn prepare(&mut self, task: TaskId) {
+        if self.holdings.suspended.returned.remove(&task) {
+            // It has memory, and its session keeps it.
+            return self.write_inputs_of_resumed(task);
+        }
         if self.may_take_memory(task) {
             self.notify_memory(MemoryEvent::Prepare { task });
         }
@@ -102,6 +110,10 @@ impl Worker {
         invocation.release_slots();
         self.interrupt_evicted(task, &instances);
         let moved = self.move_instances(task, &mut instances).and_then(|()| self.enter_session(task, &mut instances));
+        if matches!(moved, Ok(None)) && self.has_contents_of(task) {
+            self.invocation(task).instances = instances;
+            return self.begin_return(task);
+        }
         let answer = moved.and_then(|refused| match refused {
             None => self.write_inputs(task, &mut instances).map(|()| None),
             refused => Ok(refused),
@@ -118,6 +130,22 @@ impl Worker {
                 let invocation = self.invocation(task);
                 (invocation.prepared, invocation.times.prepare_end) = (true, Some(clock::now()));
                 self.note_memory(MemoryEvent::Prepared { task });
+                self.notify_scheduler(Event::TaskPrepared { task });
+            }
+            Err(error) => self.fail_on(task, "the inputs cannot be written", &error),
+        }
+    }
+
+    /// Writes the inputs of an invocation whose session is back on the device.
+    fn write_inputs_of_resumed(&mut self, task: TaskId) {
+        let mut instances = std::mem::take(&mut self.invocation(task).instances);
+        self.interrupt_evicted(task, &instances);
+        let answer = self.write_inputs(task, &mut instances);
+        self.invocation(task).instances = instances;
+        match self.check(answer) {
+            Ok(()) => {
+                let invocation = self.invocation(task);
+                (invocation.prepared, invocation.times.prepare_end) = (true, Some(clock::now()));
                 self.notify_scheduler(Event::TaskPrepared { task });
             }
             Err(error) => self.fail_on(task, "the inputs cannot be written", &error),

@@ -17,4 +17,5 @@ mod residency;
 #[cfg(target_arch = "x86_64")]
 mod shares;
 mod strings;
+mod suspending;
 mod toy;

@@ -12,6 +12,15 @@ use atoll_device::space::MEMORY_ADDRESS;
 use atoll_device::{DeviceError, DomainState, Domains, ExecutorStatistics, ModuleId, ModuleImage, Modules};
 use std::time::Duration;
 
+/// Places in the memory of a domain where devices begin to look for room for parts whose address
+/// kernels keep.
+const PLACES: u64 = 8;
+
+/// The number in the name of a device, as in `host:1`.
+fn device_number(name: &str) -> u64 {
+    name.rsplit(':').next().and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
 impl Modules for ExecutorPool {
     fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
         let module = self.begin_load(image)?;
@@ -130,6 +139,56 @@ impl Domains for ExecutorPool {
                 call needs",
                 parts.bytes() >> 20
             ))),
+        }
+    }
+
+    fn place_part_at(
+        &mut self,
+        name: &str,
+        at: DeviceOffset,
+        bytes: u64,
+        address: Option<u64>,
+    ) -> Result<(), DeviceError> {
+        let (index, number) = (self.domain_index(name), device_number(&self.info.name));
+        let in_use = |address: u64| DeviceError::Unavailable(format!("the {bytes} bytes at {address:#x} are in use"));
+        let local = address.map(|address| address.wrapping_sub(MEMORY_ADDRESS));
+        let Some(parts) = &mut self.domains[index].parts else {
+            return match address.filter(|_| local != Some(at.0)) {
+                Some(address) => Err(in_use(address)),
+                None => Ok(()),
+            };
+        };
+        let is_placed = match local {
+            Some(local) => parts.place_at(at.0, bytes, local),
+            None => {
+                let from = parts.bytes() / PLACES * (1 + number % (PLACES - 1));
+                parts.place_from(at.0, bytes, from)
+            }
+        };
+        match address.filter(|_| !is_placed) {
+            Some(address) => Err(in_use(address)),
+            None if is_placed => Ok(()),
+            // Fails as well, with a reason.
+            None => self.place_part(name, at, bytes),
+        }
+    }
+
+    fn offset_of(&self, name: &str, address: u64) -> Option<DeviceOffset> {
+        let has_parts = self.known(name).is_some_and(|domain| domain.parts.is_some());
+        if has_parts || self.is_remote() { None } else { address.checked_sub(MEMORY_ADDRESS).map(DeviceOffset) }
+    }
+
+    fn reserve_address(&mut self, name: &str, address: u64, bytes: u64) {
+        let index = self.domain_index(name);
+        if let Some(parts) = &mut self.domains[index].parts {
+            parts.reserve(address.wrapping_sub(MEMORY_ADDRESS), bytes);
+        }
+    }
+
+    fn release_address(&mut self, name: &str, address: u64) {
+        let index = self.domain_index(name);
+        if let Some(parts) = &mut self.domains[index].parts {
+            parts.release(address.wrapping_sub(MEMORY_ADDRESS));
         }
     }
 

@@ -6,6 +6,7 @@
 //! a peer disconnects, its call is cancelled.
 
 mod admission;
+mod cuda_sessions;
 pub(crate) mod devices;
 mod futures;
 mod graphs;
@@ -22,7 +23,7 @@ pub(crate) mod usage;
 
 use crate::app::App;
 use crate::config::{ControlConfig, SessionsConfig};
-use crate::cuda::{self, Addresses, Tickets, Warm};
+use crate::cuda::{self, Addresses, Registry, Tickets, Warm};
 use crate::deployed::Deployed;
 use crate::identity::Reason;
 use crate::limits::{
@@ -58,6 +59,8 @@ pub(crate) struct Control {
     pub(crate) addresses: Arc<Addresses>,
     /// Code of CUDA programs that is kept between sessions.
     pub(crate) warm: Arc<Warm>,
+    /// The open CUDA sessions.
+    pub(crate) cuda: Arc<Registry>,
     /// What each user holds, by user id.
     open: Mutex<HashMap<u32, Holding>>,
 }
@@ -138,7 +141,8 @@ impl Control {
         let per_address = sessions.map_or(CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT, |sessions| sessions.per_address);
         let (tickets, addresses) = (Arc::new(Tickets::new(keep)), Arc::new(Addresses::new(per_address)));
         let warm = Arc::new(Warm::new(app.cuda.clone()));
-        Control { app, store, deployed, futures: Arc::default(), tickets, addresses, warm, open: Mutex::default() }
+        let (futures, cuda, open) = (Arc::default(), Arc::default(), Mutex::default());
+        Control { app, store, deployed, futures, tickets, addresses, warm, cuda, open }
     }
 
     /// Serves the socket until `stop` turns true, then lets running requests continue for `drain`.

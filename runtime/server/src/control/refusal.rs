@@ -2,13 +2,14 @@
 //! has to act, and a message.
 
 use crate::code::CodeError;
+use crate::cuda::LiveError;
 use crate::deployed::DeployError;
 use crate::graphs::{GraphDeployError, Rejected};
 use crate::identity::{Denial, Denied};
 use crate::instances::InstanceError;
 use crate::leases::LeaseError;
 use atoll_control::{Answer, Attachments, Refusal, RefusalKind, WireError};
-use atoll_engine::{EngineError, InvokeError};
+use atoll_engine::{EngineError, InvokeError, SuspendError};
 use atoll_kgraph::BundleError;
 use atoll_lease::Refusal as Refused;
 use atoll_store::StoreError;
@@ -184,6 +185,30 @@ impl HasRefusalKind for InvokeError {
             | InvokeError::TooManySessions { .. } => RefusalKind::Quota,
             InvokeError::DeadlineExceeded => RefusalKind::Deadline,
             InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost => RefusalKind::Function,
+        }
+    }
+}
+
+impl HasRefusalKind for SuspendError {
+    fn kind(&self) -> RefusalKind {
+        match self {
+            SuspendError::NoSession => RefusalKind::NotFound,
+            SuspendError::HostMemory(_) => RefusalKind::Quota,
+            SuspendError::Busy | SuspendError::OnDevice | SuspendError::ShuttingDown => RefusalKind::Busy,
+            SuspendError::Unreadable(_) => RefusalKind::Function,
+        }
+    }
+}
+
+impl HasRefusalKind for LiveError {
+    fn kind(&self) -> RefusalKind {
+        match self {
+            LiveError::Gone => RefusalKind::NotFound,
+            LiveError::OtherKind { .. } => RefusalKind::BadRequest,
+            LiveError::Busy | LiveError::NotReady(_) | LiveError::Share(_) => RefusalKind::Busy,
+            LiveError::Suspend(error) => error.kind(),
+            LiveError::Memory(error) => error.kind(),
+            LiveError::Code(_) | LiveError::Lost(_) | LiveError::NoCode(_) => RefusalKind::Function,
         }
     }
 }

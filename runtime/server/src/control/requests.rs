@@ -75,6 +75,11 @@ impl Control {
             Request::Reload => self.reload(principal).await,
             Request::Devices => self.devices(principal).await,
             Request::Drain { device, drained } => self.drain(principal, &device, drained),
+            Request::CudaSessions => self.cuda_sessions(principal).await,
+            Request::SuspendCudaSession { session } => self.suspend_cuda_session(principal, session).await,
+            Request::ResumeCudaSession { session, device } => {
+                self.resume_cuda_session(principal, session, device.as_deref()).await
+            }
             Request::OpenRing(spec) => self.open_ring(&session.principal, &mut session.ring, spec),
         }
     }

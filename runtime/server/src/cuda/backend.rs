@@ -2,47 +2,34 @@
 //! message ends, when the program reads data, or when there are many. All streams share one order,
 //! that of the calls.
 
-use super::code::{Module, SessionCode};
+use super::code::Module;
 use super::counts::{Counts, TenantSession};
 use super::errors::of_calls;
 use super::facts;
-use crate::identity::Principal;
+use super::live::CallError;
+use super::registry::{Entry, Registry};
 use crate::limits::{CUDA_FLUSH_BLOCKS_MAX, CUDA_FLUSH_BYTES_MAX, CUDA_FLUSH_CALLS_MAX, CUDA_VARIABLES_BYTES};
-use crate::running::Running;
 use atoll_engine::limits::FLUSH_BLOCKS_MAX;
-use atoll_engine::{Class, FlushRequest, FlushWork, InvocationResult, InvokeError, SessionId, ShareClient};
-use atoll_fleet::Inference;
+use atoll_engine::{FlushWork, FunctionKey};
 use atoll_session::limits::IMAGE_ASK_BYTES;
 use atoll_session::{Backend, Code, KernelFacts, Launch, LoadFailure, Span};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::cell::Cell;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
-
-/// How often a session that waits for a task checks whether its client is still there.
-const CLIENT_INTERVAL: Duration = Duration::from_millis(20);
+use std::time::Instant;
 
 /// A session of a program.
 pub(super) struct EngineBackend {
-    pub(super) engine: Arc<dyn Inference>,
-    pub(super) principal: Principal,
-    pub(super) running: Arc<Running>,
     pub(super) counts: Arc<Counts>,
-    /// Dropped after the session is closed.
-    pub(super) code: SessionCode,
-    pub(super) session: SessionId,
+    pub(super) registry: Arc<Registry>,
+    /// The session for others, with the part of it that is on a device.
+    pub(super) entry: Arc<Entry>,
+    /// Its function.
+    pub(super) base: FunctionKey,
     /// Its memory, at the addresses that kernels see. The memory for variables of modules follows
-    /// it.
+    /// it. The addresses stay the same if the session moves.
     pub(super) memory: Span,
-    pub(super) class: Class,
-    /// Its own share, if it has one.
-    pub(super) share: Option<ShareClient>,
-    /// The client's socket, to notice that the client is gone.
-    pub(super) client: OwnedFd,
     /// The calls that have not run.
     pub(super) work: Collected,
     /// The error that every later call returns.
@@ -122,62 +109,23 @@ impl EngineBackend {
         }
         self.counts.flushes.fetch_add(1, Relaxed);
         self.counts.launches.fetch_add(launches, Relaxed);
-        let answer = self.submit(calls);
+        let (answer, has_traps) = self.entry.with(|live| (live.run(calls), live.code.has_traps));
         answer.map(|result| result.outputs.into_iter().map(|output| output.bytes).collect()).map_err(|error| {
-            let code = of_calls(&error, self.code.has_traps);
-            tracing::warn!(session = %self.code.base, %error, %code, "calls of a CUDA session failed");
+            let code = match &error {
+                CallError::NoMemory(_) => Code::OUT_OF_MEMORY,
+                CallError::Task(error) => of_calls(error, has_traps),
+            };
+            tracing::warn!(session = %self.base, %error, %code, "calls of a CUDA session failed");
             let is_over = matches!(code, Code::DEVICE_UNAVAILABLE);
             self.broken = (code.is_sticky() || is_over).then_some(code);
             code
         })
     }
-
-    pub(super) fn submit(&self, work: Vec<FlushWork>) -> Result<InvocationResult, InvokeError> {
-        let permit = self.running.admit(&self.principal, 1).map_err(|denial| {
-            tracing::warn!(session = %self.code.base, %denial, "calls of a CUDA session were refused");
-            let capacity = usize::try_from(self.principal.limits.invocations).unwrap_or(usize::MAX);
-            InvokeError::QueueFull { capacity }
-        })?;
-        let (sender, answered) = mpsc::sync_channel(1);
-        let reply = Box::new(move |result| {
-            // Before the answer, so that its receiver finds the permit released.
-            drop(permit);
-            let _ = sender.send(result);
-        });
-        let instance = self.share.as_ref().and_then(|share| share.instance.clone());
-        let request = FlushRequest { work, class: Some(self.class), priority: 0, instance };
-        let id = self.engine.submit_flush(self.session, request, reply);
-        let mut is_cancelled = false;
-        loop {
-            match answered.recv_timeout(CLIENT_INTERVAL) {
-                Ok(answer) => return answer,
-                Err(RecvTimeoutError::Timeout) if !is_cancelled && self.is_client_gone() => {
-                    self.engine.cancel(id);
-                    is_cancelled = true;
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                // Engines always answer.
-                Err(RecvTimeoutError::Disconnected) => return Err(InvokeError::ShuttingDown),
-            }
-        }
-    }
-
-    /// Whether the client has closed the connection or died. A client of a session never closes one
-    /// direction only.
-    fn is_client_gone(&self) -> bool {
-        let mut polled = [PollFd::new(&self.client, PollFlags::RDHUP)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-        poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(gone)
-    }
 }
 
 impl Drop for EngineBackend {
     fn drop(&mut self) {
-        self.engine.close_session(self.session);
-        if let Some(share) = &self.share {
-            self.engine.remove_share(share);
-        }
+        self.registry.end(&self.entry);
         self.counts.memory_bytes.fetch_sub(self.memory.bytes, Relaxed);
     }
 }
@@ -197,10 +145,10 @@ impl Backend for EngineBackend {
     }
 
     fn load(&mut self, image: &[u8]) -> Result<Rc<Module>, LoadFailure> {
-        let (module, contents) = self.code.module(image)?;
+        let (module, contents) = self.entry.with(|live| live.code.module(image))?;
         for (at, bytes) in contents {
             if let Err(code) = self.copy_in(None, at, &bytes) {
-                self.code.unload(&module);
+                self.entry.with(|live| live.code.unload(&module));
                 return Err(LoadFailure { code, log: String::new() });
             }
         }
@@ -208,13 +156,13 @@ impl Backend for EngineBackend {
     }
 
     fn kept_image(&mut self, digest: &[u8; 32]) -> Option<Arc<[u8]>> {
-        self.code.warm.image(&self.code.base.tenant, digest)
+        self.entry.with(|live| live.code.warm.image(&live.code.base.tenant, digest))
     }
 
     fn keep_image(&mut self, digest: [u8; 32], image: &Arc<[u8]>) {
         // A client sends a smaller one without asking for it.
         if image.len() >= IMAGE_ASK_BYTES {
-            self.code.warm.keep_image(&self.code.base.tenant, digest, image);
+            self.entry.with(|live| live.code.warm.keep_image(&live.code.base.tenant, digest, image));
         }
     }
 
@@ -223,7 +171,7 @@ impl Backend for EngineBackend {
         if let Err(code) = self.run() {
             self.late.get_or_insert(code);
         }
-        self.code.unload(module);
+        self.entry.with(|live| live.code.unload(module));
     }
 
     fn kernel(&mut self, module: &Rc<Module>, name: &str) -> Result<(Kernel, KernelFacts), Code> {
@@ -291,7 +239,8 @@ impl Backend for EngineBackend {
         if is_cooperative {
             return Err(Code::NOT_SUPPORTED);
         }
-        let function = self.code.function(&kernel.module, (&described.name, block, shared_bytes))?;
+        let shape = (described.name.as_str(), block, shared_bytes);
+        let function = self.entry.with(|live| live.code.function(&kernel.module, shape))?;
         self.collect(FlushWork::Launch { function, grid, params: params.to_vec() })
     }
 

@@ -5,6 +5,7 @@ use super::code::SessionCode;
 use super::counts::{Counts, TenantSession};
 use super::errors::{of_kernel, of_task};
 use super::facts;
+use super::live::Live;
 use crate::app::App;
 use crate::control::Control;
 use crate::identity::{Principal, Reason};
@@ -17,6 +18,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Why a session is refused: an error for the program, and a message.
@@ -103,25 +105,35 @@ pub(super) fn begin(
         (class, device_name.clone()),
     );
     let code = code.map_err(|error| (of_kernel(&error), error.to_string()))?;
-    let share = own_share(app, &principal, &code.base, &terms)?;
-    let opened = engine.open_memory(&code.base, bytes + CUDA_VARIABLES_BYTES);
+    let (base, share) = (code.base.clone(), own_share(app, &principal, &code.base, &terms)?);
+    let opened = engine.open_memory(&base, bytes + CUDA_VARIABLES_BYTES);
     let session = opened.map_err(|error| (of_task(&error), error.to_string())).inspect_err(|_| {
         share.iter().for_each(|share| {
             engine.remove_share(share);
         });
     })?;
     app.cuda.memory_bytes.fetch_add(bytes, Relaxed);
-    let mut backend = EngineBackend {
+    let tenant = principal.tenant.clone();
+    let live = Live {
         engine,
         principal,
         running: app.running.clone(),
         counts: app.cuda.clone(),
         code,
         session,
-        memory: Span { at: 0, bytes },
+        at: Arc::new(AtomicU64::new(session.0)),
         class,
         share,
         client,
+    };
+    let registry = control.cuda.clone();
+    let entry = registry.add((number, bytes), &tenant, live);
+    let mut backend = EngineBackend {
+        counts: app.cuda.clone(),
+        registry,
+        entry,
+        base,
+        memory: Span { at: 0, bytes },
         work: Collected::default(),
         broken: None,
         late: None,
@@ -129,7 +141,7 @@ pub(super) fn begin(
     };
     // From here on, dropping the backend releases everything. The first task allocates the memory.
     let first = FlushWork::Fill { to: 0, pattern: [0; 8], bytes: bytes.min(8) };
-    let began = backend.submit(vec![first]);
+    let began = backend.entry.with(|live| live.submit(vec![first]));
     began.map_err(|error: InvokeError| (of_task(&error), format!("{bytes} bytes of memory: {error}")))?;
     let at = app.engine.memory_address(session);
     backend.memory.at = at.ok_or_else(|| {
@@ -137,10 +149,10 @@ pub(super) fn begin(
         (Code::NOT_SUPPORTED, text)
     })?;
     let variables = Span { at: backend.memory.at + bytes, bytes: CUDA_VARIABLES_BYTES };
-    backend.code.set_memory(variables);
+    backend.entry.with(|live| live.code.set_memory(variables));
     let facts = facts::of_device(&device_name, on_device.compute_units).write();
     let memory = backend.memory;
-    tracing::info!(session = %backend.code.base, device = device_name, bytes, ?class, "CUDA session begins");
+    tracing::info!(session = %backend.base, device = device_name, bytes, ?class, "CUDA session begins");
     Ok((backend, memory, facts))
 }
 

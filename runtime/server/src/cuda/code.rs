@@ -10,6 +10,7 @@ use crate::deployed::{DeployError, Deployed};
 use crate::limits::{CUDA_FUNCTIONS_MAX, CUDA_PTX_BYTES_MAX};
 use atoll_engine::{Class, EngineError, FunctionKey, FunctionOptions, Tenant};
 use atoll_fleet::Inference;
+use atoll_kgraph::Bundle;
 use atoll_session::{Code, LoadFailure, NoPtx, Span};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -62,7 +63,7 @@ pub(super) struct SessionCode {
     /// The function that is billed.
     pub(super) base: FunctionKey,
     class: Class,
-    device: String,
+    pub(super) device: String,
     modules: u32,
     /// The texts of its modules.
     texts: Vec<Weak<Text>>,
@@ -73,7 +74,9 @@ pub(super) struct SessionCode {
     used: BTreeMap<u64, u64>,
     /// Number of functions that were loaded so far; also the number of the last one.
     functions: u64,
-    loaded: HashMap<Shape, FunctionKey>,
+    loaded: HashMap<Shape, (FunctionKey, Arc<Bundle>)>,
+    /// The bundle of `base`, once it is loaded.
+    nothing: Option<Arc<Bundle>>,
     /// Files of bundles.
     folder: TempDir,
 }
@@ -95,7 +98,7 @@ impl SessionCode {
         let loaded = HashMap::new();
         let (memory, used) = (Span { at: 0, bytes: 0 }, BTreeMap::new());
         let (modules, functions, has_traps) = (0, 0, false);
-        let code = SessionCode {
+        let mut code = SessionCode {
             deployed,
             warm,
             engine,
@@ -109,11 +112,29 @@ impl SessionCode {
             used,
             functions,
             loaded,
+            nothing: None,
             folder,
         };
         let shape = LaunchShape { kernel: "nothing", block: [1, 1, 1], dynamic_shared_bytes: 0, variables: &[] };
-        code.load(&code.base, NOTHING, shape)?;
+        code.nothing = Some(code.load(&code.base, NOTHING, shape)?);
         Ok(code)
+    }
+
+    /// Loads all functions on another device of the same kind, instead of the one that they are on.
+    ///
+    /// # Errors
+    /// If one of them cannot be loaded; then none is.
+    pub(super) fn move_to(&mut self, device: &str) -> Result<(), EngineError> {
+        self.functions().for_each(|(key, _)| unload(&*self.engine, key));
+        device.clone_into(&mut self.device);
+        let loaded = self.functions().try_for_each(|(key, bundle)| self.load_bundle(key, bundle.clone()));
+        loaded.inspect_err(|_| self.functions().for_each(|(key, _)| unload(&*self.engine, key)))
+    }
+
+    /// All functions with their bundles, that of the session first.
+    fn functions(&self) -> impl Iterator<Item = (&FunctionKey, &Arc<Bundle>)> {
+        let base = self.nothing.iter().map(|bundle| (&self.base, bundle));
+        base.chain(self.loaded.values().map(|(key, bundle)| (key, bundle)))
     }
 
     /// Sets the memory for variables of modules.
@@ -222,7 +243,7 @@ impl SessionCode {
     pub(super) fn unload(&mut self, module: &Module) {
         self.release(module);
         let own = self.loaded.extract_if(|(number, ..), _| *number == module.number);
-        own.for_each(|(_, key)| unload(&*self.engine, &key));
+        own.for_each(|(_, (key, _))| unload(&*self.engine, &key));
     }
 
     /// The function of a kernel for a launch shape; compiles and loads it first if it is new.
@@ -232,7 +253,7 @@ impl SessionCode {
         (kernel, block, dynamic_shared_bytes): (&str, [u32; 3], u32),
     ) -> Result<FunctionKey, Code> {
         let own = (module.number, kernel.to_owned(), block, dynamic_shared_bytes);
-        if let Some(known) = self.loaded.get(&own) {
+        if let Some((known, _)) = self.loaded.get(&own) {
             return Ok(known.clone());
         }
         if self.loaded.len() >= CUDA_FUNCTIONS_MAX {
@@ -246,17 +267,22 @@ impl SessionCode {
         self.functions += 1;
         let name = format!("{} {}", self.base.name, self.functions);
         let key = FunctionKey { tenant: self.base.tenant.clone(), name };
-        self.load(&key, &module.text.0.ptx, shape).map_err(|error| {
+        let bundle = self.load(&key, &module.text.0.ptx, shape).map_err(|error| {
             tracing::warn!(session = %self.base, kernel, %error, "a kernel of a CUDA session cannot be loaded");
             of_kernel(&error)
         })?;
-        self.loaded.insert(own, key.clone());
+        self.loaded.insert(own, (key.clone(), bundle));
         Ok(key)
     }
 
-    fn load(&self, key: &FunctionKey, ptx: &str, shape: LaunchShape<'_>) -> Result<(), DeployError> {
+    fn load(&self, key: &FunctionKey, ptx: &str, shape: LaunchShape<'_>) -> Result<Arc<Bundle>, DeployError> {
         let file = self.folder.path().join("kernel.kg");
         let bundle = self.deployed.session_code(&key.tenant, ptx, shape, &file)?;
+        self.load_bundle(key, bundle.clone())?;
+        Ok(bundle)
+    }
+
+    fn load_bundle(&self, key: &FunctionKey, bundle: Arc<Bundle>) -> Result<(), EngineError> {
         let options = FunctionOptions {
             key: key.clone(),
             class: self.class,
@@ -271,7 +297,8 @@ impl SessionCode {
 
 impl Drop for SessionCode {
     fn drop(&mut self) {
-        self.loaded.values().chain([&self.base]).for_each(|key| unload(&*self.engine, key));
+        let own = self.loaded.values().map(|(key, _)| key).chain([&self.base]);
+        own.for_each(|key| unload(&*self.engine, key));
     }
 }
 

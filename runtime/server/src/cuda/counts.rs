@@ -19,6 +19,8 @@ pub(crate) struct Counts {
     pub(crate) flushes: AtomicU64,
     /// Launches in them.
     pub(crate) launches: AtomicU64,
+    /// Moves of suspended sessions to other devices.
+    pub(crate) moves: AtomicU64,
     /// Open sessions over the network whose client has no connection.
     pub(crate) detached: AtomicU64,
     /// Connections that resumed a session.

@@ -3,6 +3,7 @@
 use super::certificate::CertificateName;
 use super::configuration::{ConfigurationFile, Grant, Section};
 use super::principal::{Principal, TenantLimits};
+use super::suspension::SuspensionSettings;
 use crate::access_log::AccessLogConfig;
 use crate::code::TrustedKeys;
 use crate::limits::{
@@ -12,7 +13,7 @@ use crate::limits::{
 use crate::otlp::OtlpConfig;
 use crate::prices::millionths;
 use crate::repository::scaling::ScalingSettings;
-use atoll_engine::{BadTenant, FunctionKey, MemoryQuotas, ShareSpec, Tenant};
+use atoll_engine::{BadTenant, FunctionKey, MemoryQuotas, ShareSpec, SuspensionConfig, Tenant};
 use atoll_lease::limits::SLOTS_MAX;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,6 +34,10 @@ use std::time::Duration;
 /// sessions_plain = false     # whether they need no TLS beyond loopback
 /// sessions_keep_s = 30       # how long they are kept without a connection
 /// sessions_per_address = 256 # connections of one IP address
+/// sessions_suspend = true    # whether idle ones leave the device when others need their memory
+/// sessions_suspend_idle_ms = 1000
+/// sessions_host_bytes = "4G" # host memory of suspended ones
+/// sessions_host_bytes_per_tenant = "2G"
 /// access_log = "access.log"  # a line for each request
 /// otlp_endpoint = "http://127.0.0.1:4318"   # a collector of traces
 /// real_time_slots = 4        # of each device, for leases
@@ -93,6 +98,7 @@ pub struct Access {
     sessions_plain: bool,
     sessions_keep: Duration,
     sessions_per_address: u32,
+    suspension: SuspensionSettings,
     access_log: Option<AccessLogConfig>,
     otlp: Option<OtlpConfig>,
     real_time_slots: u32,
@@ -155,6 +161,7 @@ impl Access {
             sessions_plain: false,
             sessions_keep: CUDA_KEEP_DEFAULT,
             sessions_per_address: CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT,
+            suspension: SuspensionSettings::default(),
             access_log: None,
             otlp: None,
             real_time_slots: REAL_TIME_SLOTS_DEFAULT,
@@ -182,6 +189,7 @@ impl Access {
     pub(super) fn parse(text: &str, own_uid: u32) -> Result<Access, String> {
         let file: ConfigurationFile = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut access = Access { allow_unknown: file.allow_unknown, ..Access::own(own_uid) };
+        access.suspension = SuspensionSettings::of(&file)?;
         let keys = file.trusted_keys.iter().map(String::as_str);
         access.keys = TrustedKeys::parse(keys).map_err(|error| format!("trusted_keys: {error}"))?;
         access.default = file.default.over(&Grant::other()).map_err(|reason| format!("[default]: {reason}"))?;
@@ -341,6 +349,11 @@ impl Access {
     /// Most connections of one address for sessions.
     pub fn sessions_per_address(&self) -> u32 {
         self.sessions_per_address
+    }
+
+    /// How sessions are suspended to host memory, for all engines.
+    pub fn sessions_suspension(&self) -> SuspensionConfig {
+        self.suspension.config()
     }
 
     /// The access log of the configuration.

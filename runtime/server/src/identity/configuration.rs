@@ -59,6 +59,18 @@ pub(super) struct ConfigurationFile {
     /// Most connections for sessions of CUDA programs of one IP address (of IPv6: of one network of 64
     /// bits). 256 if absent.
     pub(super) sessions_per_address: Option<u32>,
+    /// Whether the memory of an idle session of a CUDA program moves to host memory when others need
+    /// it. `atoll session suspend` does so in any case. True if absent.
+    pub(super) sessions_suspend: Option<bool>,
+    /// How long a session of a CUDA program is idle before others may have its memory, in
+    /// milliseconds, at most 3600000; 1000 if absent.
+    pub(super) sessions_suspend_idle_ms: Option<u32>,
+    /// Host memory of all suspended sessions of CUDA programs, in bytes; 4 GiB if absent.
+    #[serde(default, deserialize_with = "size")]
+    pub(super) sessions_host_bytes: Option<u64>,
+    /// Host memory of the suspended sessions of one tenant, in bytes; 2 GiB if absent.
+    #[serde(default, deserialize_with = "size")]
+    pub(super) sessions_host_bytes_per_tenant: Option<u64>,
     /// The file of the access log, relative to the folder of this file, or `-` for standard output.
     /// No access log if absent.
     pub(super) access_log: Option<String>,

@@ -14,6 +14,7 @@ mod patterns;
 mod principal;
 mod reason;
 mod refusals;
+mod suspension;
 
 pub(crate) use access::Denied;
 pub use access::{Access, AccessError};

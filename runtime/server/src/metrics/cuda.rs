@@ -1,6 +1,6 @@
 //! Metrics of sessions of CUDA programs.
 
-use super::metric::{Kind, Metric, of_daemon};
+use super::metric::{Kind, Metric, counter, gauge, of_daemon};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The metrics of sessions of CUDA programs.
@@ -8,12 +8,44 @@ pub(super) const CUDA_METRICS: &[Metric] = &[
     of_daemon(Kind::Gauge, "atoll_cuda_sessions", "Open sessions of CUDA programs", |s, out| {
         out.integer(&[], s.cuda.open.load(Relaxed));
     }),
-    of_daemon(Kind::Gauge, "atoll_cuda_session_memory_bytes", "Device memory of open CUDA sessions", |s, out| {
-        out.integer(&[], s.cuda.memory_bytes.load(Relaxed));
-    }),
+    of_daemon(
+        Kind::Gauge,
+        "atoll_cuda_session_memory_bytes",
+        "Memory of open CUDA sessions, on a device or suspended",
+        |s, out| {
+            out.integer(&[], s.cuda.memory_bytes.load(Relaxed));
+        },
+    ),
     of_daemon(Kind::Counter, "atoll_cuda_sessions_total", "Sessions of CUDA programs that were begun", |s, out| {
         out.integer(&[], s.cuda.begun.load(Relaxed));
     }),
+    gauge("atoll_cuda_sessions_suspended", "CUDA sessions whose memory is in host memory", |s, out| {
+        out.integer(&[], s.engine.suspension.sessions);
+    }),
+    gauge("atoll_cuda_session_host_bytes", "Bytes of the memory of suspended CUDA sessions", |s, out| {
+        out.integer(&[], s.engine.suspension.bytes);
+    }),
+    counter("atoll_cuda_session_suspensions_total", "CUDA sessions that were moved to host memory", |s, out| {
+        out.integer(&[], s.engine.suspension.suspensions);
+    }),
+    counter("atoll_cuda_session_returns_total", "Suspended CUDA sessions that came back to a device", |s, out| {
+        out.integer(&[], s.engine.suspension.resumptions);
+    }),
+    counter(
+        "atoll_cuda_session_suspension_failures_total",
+        "CUDA sessions that were not suspended for lack of host memory, or because their memory was lost",
+        |s, out| {
+            out.integer(&[], s.engine.suspension.failures);
+        },
+    ),
+    of_daemon(
+        Kind::Counter,
+        "atoll_cuda_session_moves_total",
+        "Moves of suspended CUDA sessions to other devices",
+        |s, out| {
+            out.integer(&[], s.cuda.moves.load(Relaxed));
+        },
+    ),
     of_daemon(
         Kind::Gauge,
         "atoll_cuda_sessions_detached",

@@ -134,11 +134,12 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 50] = [
+const WITHOUT_DEVICE: [&str; 51] = [
     "atoll_access_log_dropped_total",
     "atoll_cuda_flushes_total",
     "atoll_cuda_launches_total",
     "atoll_cuda_session_memory_bytes",
+    "atoll_cuda_session_moves_total",
     "atoll_cuda_session_resumes_total",
     "atoll_cuda_sessions",
     "atoll_cuda_sessions_detached",

@@ -32,6 +32,7 @@ pub(crate) mod recompile;
 #[cfg(feature = "cuda")]
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod session;
 pub(crate) mod sign;
 pub(crate) mod stages;
 pub(crate) mod top;
@@ -76,6 +77,7 @@ pub(crate) fn run(command: Command, log: LogControl) -> anyhow::Result<()> {
         Command::Profile(args) => profile::run(&args),
         Command::Ps(args) => ps::run(&args),
         Command::Device(args) => device::run(&args),
+        Command::Session(args) => session::run(&args),
         Command::Usage(args) => usage::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(args),

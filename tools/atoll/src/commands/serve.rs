@@ -339,7 +339,8 @@ pub(crate) fn run(args: Args, log: LogControl) -> Result<()> {
         let groups: Weak<ControlGroups> = Arc::downgrade(groups);
         groups as Weak<dyn ProcessGroups>
     });
-    let fleet = devices.start(config.identity.access.memory_quotas(), groups.clone())?;
+    let access = &config.identity.access;
+    let fleet = devices.start(access.memory_quotas(), access.sessions_suspension(), groups.clone())?;
     let served = runtime.block_on(async {
         let control = config
             .control

@@ -4,7 +4,7 @@ use crate::credentials::CredentialArgs;
 use crate::engine::FleetArgs;
 use crate::invoker::{Invoker, Remote};
 use anyhow::Result;
-use atoll_engine::MemoryQuotas;
+use atoll_engine::{MemoryQuotas, SuspensionConfig};
 use atoll_fleet::Fleet;
 use atoll_server::{ServeError, Server, ServerConfig};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Starts devices and a daemon on free ports, without gRPC.
     pub(super) fn start(fleet: &FleetArgs, config: ServerConfig) -> Result<Daemon> {
-        let fleet = fleet.start(MemoryQuotas::default(), None)?;
+        let fleet = fleet.start(MemoryQuotas::default(), SuspensionConfig::default(), None)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let config = ServerConfig { http_port: 0, grpc_port: None, metrics_port: 0, ..config };
         let server = runtime.block_on(Server::bind(config, Arc::new(fleet.handle()), None))?;

@@ -358,6 +358,7 @@ impl World {
             }
             Action::SessionExpired { session } => self.expire_session(session),
             Action::FreeState { session, place } => self.free_state(session, place),
+            Action::Suspend { .. } => unreachable!("no session of this world may be suspended"),
             Action::Reserve { set, generation, places } => {
                 let good = (0..places.len()).find(|_| self.fails()).unwrap_or(places.len());
                 places[..good].iter().for_each(|place| self.device.reserve(*place));

@@ -27,7 +27,7 @@ impl World {
             Some(known) => known.bytes,
             None => GRANULE * (1 + self.rng.below(6)) - 3,
         };
-        SessionSpec { session, bytes, idle_ns: IDLE_NS }
+        SessionSpec { session, bytes, idle_ns: IDLE_NS, may_suspend: false, at: None }
     }
 
     pub(super) fn join_session(&mut self, function: FunctionId, SessionSpec { session, bytes, .. }: SessionSpec) {

@@ -1,0 +1,276 @@
+//! Suspension of sessions: their memory moves to host memory when others need it.
+//!
+//! An invocation that would be refused beside the sessions of the device, or of its tenant's quota,
+//! waits until enough sessions are suspended. Sessions are suspended one after the other, the one
+//! that has been idle for longest first, and never one with a prepared invocation. If the
+//! invocation needs its memory at a place that another session has, that session is first.
+//!
+//! A session is suspended once it has been idle for a set time, or once the invocation has waited
+//! for that time. So sessions that take turns on a full device do not spend their time on copies,
+//! and no invocation waits for an idle moment that never comes.
+//!
+//! A suspended session is unknown here: its next invocation is like the first one of a new session,
+//! except that its memory may have to be at the same place as before ([`SessionSpec::at`]).
+
+use super::event::{Action, Place, SessionId, SessionSpec, Turn, earlier};
+use super::ledger::Purpose;
+use super::min_residency::Victims;
+use super::quota::TenantBytes;
+use super::sessions::Session;
+use super::{Invocation, Memory};
+use crate::ids::{DeviceOffset, Nanos, TaskId};
+use crate::tenant::Tenant;
+
+/// How long a session stays after its suspension was refused, unless it is idle for longer anyway.
+const STAYS_NS: u64 = 1_000_000_000;
+
+/// How far the suspension of a session is.
+#[derive(Debug)]
+pub(super) struct Suspension {
+    may_suspend: bool,
+    /// Its prepared invocations.
+    pub(super) running: u32,
+    /// When its last prepared invocation ended.
+    idle_since: Nanos,
+    /// It is to be suspended once it has no prepared invocation.
+    is_wanted: bool,
+    /// Its memory is being copied to host memory.
+    pub(super) is_leaving: bool,
+    /// Its client is about to use it.
+    is_held: bool,
+    /// It could not be suspended, so others do not wait for that before this time.
+    stays_until: Nanos,
+}
+
+/// A session with memory that may be suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionState {
+    /// The session.
+    pub session: SessionId,
+    /// Bytes of its memory.
+    pub bytes: u64,
+    /// Since when it has had no prepared invocation; `None` if it has one.
+    pub idle_since: Option<Nanos>,
+    /// Whether its memory is being copied to host memory.
+    pub is_leaving: bool,
+}
+
+impl Suspension {
+    pub(super) fn of(may_suspend: bool) -> Suspension {
+        let (idle_since, stays_until) = (Nanos(0), Nanos(0));
+        let (is_wanted, is_leaving, is_held) = (false, false, false);
+        Suspension { may_suspend, running: 0, idle_since, is_wanted, is_leaving, is_held, stays_until }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running == 0 && !self.is_held
+    }
+
+    /// An invocation of the session ended.
+    pub(super) fn ended(&mut self, was_prepared: bool, now: Nanos) {
+        if was_prepared {
+            (self.running, self.idle_since) = (self.running - 1, now);
+        }
+    }
+}
+
+impl Memory {
+    /// Sets how long a session is idle before others may have its memory, in nanoseconds; `None` if
+    /// sessions are suspended only on request. Memory of sessions is allocated from the offset
+    /// `from` on, if there is room.
+    pub fn with_suspension(mut self, idle_ns: Option<u64>, from: DeviceOffset) -> Memory {
+        (self.suspend_idle_ns, self.sessions.from) = (idle_ns, from);
+        self
+    }
+
+    /// The sessions with memory that may be suspended.
+    pub fn session_states(&self) -> impl Iterator<Item = SessionState> {
+        self.sessions.sessions.iter().filter_map(|(id, session)| {
+            let Suspension { may_suspend, running, idle_since, is_leaving, .. } = session.suspension;
+            let bytes = session.place.filter(|_| may_suspend && session.begun)?.bytes;
+            let idle_since = (running == 0).then_some(idle_since);
+            Some(SessionState { session: *id, bytes, idle_since, is_leaving })
+        })
+    }
+
+    /// Allocates memory at the place that it needs, after freeing memory of past invocations that is
+    /// there.
+    pub(super) fn allocate_at(&mut self, place: Place) -> Option<Place> {
+        while !self.ledger.allocate_at(place) {
+            let is_short = place.bytes > self.ledger.free_bytes() || self.ledger.has_one_part();
+            let freed = match is_short {
+                true => self.reclaim_one(Victims::All),
+                false => !self.has_session_at(place) && self.reclaim_idle(None),
+            };
+            if !freed {
+                return None;
+            }
+        }
+        Some(place)
+    }
+
+    /// Allocates memory for a session, outside of the places that suspended sessions return to if
+    /// there is other room.
+    pub(super) fn allocate_apart(&mut self, session: SessionId, bytes: u64) -> Option<Place> {
+        let left = self.sessions.left.iter().filter(|(id, _)| **id != session).map(|(_, place)| *place);
+        let left: Vec<Place> = left.collect();
+        let from = self.sessions.from;
+        self.ledger
+            .allocate_apart(bytes, from, &left)
+            .or_else(|| self.allocate(Purpose::Invocation, bytes, Victims::All))
+    }
+
+    fn has_session_at(&self, place: Place) -> bool {
+        self.sessions.sessions.values().any(|session| session.place.is_some_and(|own| overlap(own, place)))
+    }
+
+    /// Whether a session's memory can be had by others, after a while.
+    fn may_leave(&self, session: &Session) -> bool {
+        let Suspension { may_suspend, stays_until, .. } = session.suspension;
+        self.suspend_idle_ns.is_some() && may_suspend && session.place.is_some() && stays_until <= self.now
+    }
+
+    /// Bytes of the sessions, of all tenants or of one, that can be suspended for an invocation of
+    /// the session `own`.
+    pub(super) fn movable_bytes(&self, own: Option<&SessionSpec>, of: Option<&Tenant>) -> TenantBytes {
+        let mut bytes = TenantBytes::default();
+        for (id, session) in &self.sessions.sessions {
+            let is_other = own.is_none_or(|own| own.session != *id) && self.may_leave(session);
+            let is_of = of.is_none_or(|tenant| session.tenant == *tenant);
+            if is_of && (is_other || session.suspension.is_leaving) {
+                bytes += TenantBytes::of(session.class, session.place.map_or(0, |place| place.bytes));
+            }
+        }
+        bytes
+    }
+
+    /// Suspends a session for an invocation in turn that does not fit beside all sessions, or that
+    /// `is_stuck`, because only sessions keep memory from it. Returns whether the invocation can
+    /// wait for a suspension.
+    pub(super) fn suspend_for(&mut self, turn: Turn, is_stuck: bool) -> bool {
+        let waits = is_stuck || self.misfit_beside(turn.1, self.sessions.bytes()).is_some();
+        waits && self.suspend_one(turn, None)
+    }
+
+    /// Suspends a session of the same tenant for an invocation that does not fit the tenant's quota
+    /// beside all of the tenant's sessions.
+    pub(super) fn suspend_for_quota(&mut self, turn: Turn) {
+        let tenant = self.invocations[&turn.1].tenant.clone();
+        if self.over_quota_beside(turn.1, self.sessions.bytes_of(&tenant)).is_some() {
+            self.suspend_one(turn, Some(&tenant));
+        }
+    }
+
+    /// Suspends a session, of all or of one tenant, or sets the time when this is to be tried again.
+    /// Returns whether there is a session to wait for.
+    fn suspend_one(&mut self, turn: Turn, of: Option<&Tenant>) -> bool {
+        if self.sessions.sessions.values().any(|session| session.suspension.is_leaving) {
+            return true;
+        }
+        let Some(idle_ns) = self.suspend_idle_ns else { return false };
+        let Invocation { session: own, arrived, .. } = self.invocations[&turn.1];
+        let wanted = own.and_then(|own| Some(Place { at: own.at?, bytes: self.state_bytes(Some(&own)) }));
+        let is_in_the_way =
+            |session: &Session| wanted.is_some_and(|wanted| session.place.is_some_and(|place| overlap(place, wanted)));
+        let is_other = |id: SessionId| own.is_none_or(|own| own.session != id);
+        let is_of = |session: &Session| of.is_none_or(|tenant| session.tenant == *tenant);
+        let others = self.sessions.sessions.iter();
+        let others: Vec<_> = others
+            .filter(|(id, session)| is_other(**id) && is_of(session) && self.may_leave(session))
+            .map(|(id, session)| (!is_in_the_way(session), session.suspension.idle_since, *id, session))
+            .collect();
+        let idle = others.iter().filter(|(.., session)| session.begun && session.suspension.is_idle());
+        let Some(&(_, since, first, _)) = idle.min_by_key(|(is_aside, since, id, _)| (*is_aside, *since, *id)) else {
+            return !others.is_empty();
+        };
+        let at = Nanos(since.0.min(arrived.0).saturating_add(idle_ns));
+        match at <= self.now {
+            true => self.begin_suspension(first),
+            false => self.look_at = earlier(self.look_at, Some(at)),
+        }
+        true
+    }
+
+    /// Suspends a session on request, now or once it has no prepared invocation.
+    pub(super) fn suspend_session(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(id) {
+            session.suspension.is_wanted = session.suspension.may_suspend;
+            self.suspend_wanted(id);
+        }
+    }
+
+    /// Suspends a session if that was requested and none of its invocations is prepared.
+    pub(super) fn suspend_wanted(&mut self, id: SessionId) {
+        let may_begin = self.sessions.get_mut(id).is_some_and(|session| {
+            let Suspension { is_wanted, is_leaving, .. } = session.suspension;
+            is_wanted && session.suspension.is_idle() && !is_leaving && session.begun
+        });
+        if may_begin && !self.lost {
+            self.begin_suspension(id);
+        }
+    }
+
+    fn begin_suspension(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Some(place) = session.place else { return };
+        session.suspension.is_leaving = true;
+        // Its waiting invocation needs memory for the session again.
+        let is_of = |invocation: &Invocation| invocation.session.is_some_and(|own| own.session == id);
+        let waiting = self.invocations.iter().filter(|(_, invocation)| !invocation.prepared && is_of(invocation));
+        let waiting: Vec<TaskId> = waiting.map(|(task, _)| *task).collect();
+        for task in waiting {
+            self.invocation_mut(task).lacks_memory = true;
+            if self.invocations[&task].pinned {
+                self.make_cold(task);
+            }
+        }
+        self.actions.push_back(Action::Suspend { session: id, place });
+    }
+
+    /// The contents of a session are in host memory: frees its memory.
+    pub(super) fn note_suspended(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(id).filter(|session| session.suspension.is_leaving) else { return };
+        (session.suspension.is_leaving, session.suspension.is_wanted, session.begun) = (false, false, false);
+        let (tenant, class, place) = (session.tenant.clone(), session.class, session.place.take());
+        let Some(place) = place else { return };
+        self.count_state(&tenant, class, place.bytes, false);
+        self.ledger.free(place);
+        self.sessions.left.insert(id, place);
+        self.drop_idle_session(id);
+        self.forget_tenant(&tenant);
+    }
+
+    /// A session could not be suspended. Unless that is because its client uses it, invocations that
+    /// waited for it may not fit any more.
+    pub(super) fn note_stays(&mut self, id: SessionId, is_held: bool) {
+        let until = Nanos(self.now.0.saturating_add(self.suspend_idle_ns.unwrap_or(0).max(STAYS_NS)));
+        let Some(Suspension { is_leaving, is_held: held, is_wanted, stays_until, .. }) = self.suspension_of(id) else {
+            return;
+        };
+        *is_leaving = false;
+        if is_held {
+            *held = true;
+        } else {
+            (*is_wanted, *stays_until) = (false, until);
+            self.refuse_misfits();
+        }
+        self.serve_cold();
+    }
+
+    /// The client of a session does not use it now.
+    pub(super) fn note_released(&mut self, id: SessionId) {
+        if let Some(suspension) = self.suspension_of(id) {
+            suspension.is_held = false;
+            self.suspend_wanted(id);
+            self.serve_cold();
+        }
+    }
+
+    fn suspension_of(&mut self, id: SessionId) -> Option<&mut Suspension> {
+        self.sessions.get_mut(id).map(|session| &mut session.suspension)
+    }
+}
+
+fn overlap(a: Place, b: Place) -> bool {
+    a.at.0 < b.at.0.saturating_add(b.bytes) && b.at.0 < a.at.0.saturating_add(a.bytes)
+}

@@ -127,10 +127,8 @@ impl<W: Clone> Graphs<W> {
             return Err(Code::STREAM_CAPTURE_WRONG_THREAD);
         }
         let Some(capture) = self.captures.end(number) else { return Err(Code::ILLEGAL_STATE) };
-        let why = match capture.is_valid {
-            false => Some(Code::STREAM_CAPTURE_INVALIDATED),
-            true => self.is_unjoined(&capture).then_some(Code::STREAM_CAPTURE_UNJOINED),
-        };
+        let invalid = (!capture.is_valid).then_some(Code::STREAM_CAPTURE_INVALIDATED);
+        let why = invalid.or_else(|| self.is_unjoined(&capture).then_some(Code::STREAM_CAPTURE_UNJOINED));
         if let Some(code) = why {
             self.drop_graph(capture.graph);
             return Err(code);

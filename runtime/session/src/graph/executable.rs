@@ -81,20 +81,20 @@ impl<W> Part<W> {
     }
 
     /// The first difference from another graph that must have the same structure.
-    fn mismatch(&self, other: &Part<W>, is_alike: &impl Fn(&W, &W) -> bool) -> Option<Mismatch> {
+    fn mismatch(&self, other: &Part<W>, differs: &impl Fn(&W, &W) -> Option<MismatchKind>) -> Option<Mismatch> {
         let at = |kind, node: &PartNode<W>| Some(Mismatch { kind, node: node.number });
         if self.nodes.len() != other.nodes.len() {
             return Some(Mismatch { kind: MismatchKind::Topology, node: 0 });
         }
         for (ours, theirs) in self.nodes.iter().zip(&other.nodes) {
-            let differs = match (&ours.task, &theirs.task) {
+            let changed = match (&ours.task, &theirs.task) {
                 (PartTask::Empty, PartTask::Empty) => None,
-                (PartTask::Work(one), PartTask::Work(two)) if is_alike(one, two) => None,
-                (PartTask::Child(one), PartTask::Child(two)) => one.mismatch(two, is_alike),
+                (PartTask::Work(one), PartTask::Work(two)) => differs(one, two).and_then(|kind| at(kind, theirs)),
+                (PartTask::Child(one), PartTask::Child(two)) => one.mismatch(two, differs),
                 _ => at(MismatchKind::Kind, theirs),
             };
             let moved = if ours.before == theirs.before { None } else { at(MismatchKind::Topology, theirs) };
-            if let Some(mismatch) = differs.or(moved) {
+            if let Some(mismatch) = changed.or(moved) {
                 return Some(mismatch);
             }
         }
@@ -192,8 +192,8 @@ impl<W: Clone> Graphs<W> {
     }
 
     /// Changes the calls of an executable graph to those of another graph, whose nodes have been
-    /// added in the same order. `is_alike` says whether one call may replace another. The inner
-    /// result is the difference, if there is one; then nothing changes.
+    /// added in the same order. `differs` says why one call cannot replace another. The inner result
+    /// is the difference, if there is one; then nothing changes.
     ///
     /// # Errors
     /// If one of the two does not exist, or the graph has a cycle.
@@ -201,11 +201,11 @@ impl<W: Clone> Graphs<W> {
         &mut self,
         executable: u32,
         graph: u32,
-        is_alike: impl Fn(&W, &W) -> bool,
+        differs: impl Fn(&W, &W) -> Option<MismatchKind>,
     ) -> Result<Result<(), Mismatch>, Code> {
         let other = self.part(graph)?;
         let known = self.executables.get_mut(&executable).ok_or(Code::INVALID_VALUE)?;
-        if let Some(mismatch) = known.part.mismatch(&other, &is_alike) {
+        if let Some(mismatch) = known.part.mismatch(&other, &differs) {
             return Ok(Err(mismatch));
         }
         known.part.replace(other);
@@ -218,13 +218,13 @@ impl<W: Clone> Graphs<W> {
         executable: u32,
         node: u32,
         graph: u32,
-        is_alike: impl Fn(&W, &W) -> bool,
+        differs: impl Fn(&W, &W) -> Option<MismatchKind>,
     ) -> Result<Result<(), Mismatch>, Code> {
         let other = self.part(graph)?;
         let PartTask::Child(part) = &mut self.executable_node(executable, node)?.task else {
             return Err(Code::INVALID_VALUE);
         };
-        if let Some(mismatch) = part.mismatch(&other, &is_alike) {
+        if let Some(mismatch) = part.mismatch(&other, &differs) {
             return Ok(Err(mismatch));
         }
         part.replace(other);
@@ -271,9 +271,7 @@ impl<W: Clone> Graphs<W> {
             let node = &part.nodes[index];
             let before = node.before.iter().map(|earlier| numbers[*earlier]).collect();
             numbers[index] = match &node.task {
-                PartTask::Work(work) if node.is_enabled => {
-                    self.new_node(graph, before, Task::Work(work.clone()), 0)?
-                }
+                PartTask::Work(work) if node.is_enabled => self.new_node(graph, before, Task::Work(work.clone()), 0)?,
                 PartTask::Child(part) if node.is_enabled => {
                     let (child, below) = self.graph_of_part(part)?;
                     depth = depth.max(below + 1);

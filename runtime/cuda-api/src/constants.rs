@@ -23,7 +23,6 @@ constants! {
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
         CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY = 83,
-        CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS = 89,
         CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
         CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115;
     /// Kernel attribute.
@@ -133,6 +132,8 @@ constants! {
         CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2;
     /// Flag of an event.
     c_uint: CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2, CU_EVENT_INTERPROCESS = 4;
+    /// Flag of recording an event or waiting for it: outside of the graph that is captured.
+    c_uint: CU_EVENT_RECORD_EXTERNAL = 1, CU_EVENT_WAIT_EXTERNAL = 1;
     /// Kinds of resources that green contexts divide.
     CUdevResourceType: CU_DEV_RESOURCE_TYPE_SM = 1;
     /// Flag of a green context; required by the driver of CUDA 12.

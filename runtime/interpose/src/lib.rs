@@ -39,6 +39,8 @@
 compile_error!("the library is for Linux: it is loaded under the name that the driver has there");
 
 mod arguments;
+mod boxes;
+mod captures;
 mod contexts;
 mod exports;
 mod handles;
@@ -46,5 +48,8 @@ mod host;
 mod image;
 mod link;
 mod log;
+mod managed;
+mod pools;
 mod reserved;
 mod shim;
+mod work;

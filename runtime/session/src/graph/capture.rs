@@ -89,6 +89,11 @@ impl<W: Clone> Graphs<W> {
         if is_valid { CaptureStatus::Active(*number) } else { CaptureStatus::Invalidated(*number) }
     }
 
+    /// The streams that are captured.
+    pub fn captured_streams(&self) -> Vec<u32> {
+        self.captures.streams.keys().copied().collect()
+    }
+
     /// Whether an event was last recorded in a captured stream: the program cannot wait for it.
     pub fn is_captured(&self, event: u32) -> bool {
         self.captures.events.contains_key(&event)

@@ -18,7 +18,7 @@ impl Kind {
     const DEVICE_TO_HOST: Kind = Kind(2);
     const DEVICE_TO_DEVICE: Kind = Kind(3);
     /// The driver determines the direction from the addresses.
-    const DEFAULT: Kind = Kind(4);
+    pub(super) const DEFAULT: Kind = Kind(4);
 
     /// Returns the kind if it is valid for a copy to the device.
     pub(super) fn on_device(self) -> Result<Kind, Code> {
@@ -55,6 +55,15 @@ pub(super) enum Returns {
 /// Rows with a pitch: address, and bytes from one row to the next.
 type Rows = (u64, usize);
 
+/// A size in bytes, rows and planes: `cudaExtent`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Extent {
+    pub(super) width: usize,
+    pub(super) height: usize,
+    pub(super) depth: usize,
+}
+
 /// Memory of planes of rows: `cudaPitchedPtr`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -68,7 +77,7 @@ pub(super) struct Pitched {
     pub(super) height: usize,
 }
 
-/// A copy of planes of rows: `cudaMemcpy3DParms`. Places and the extent are bytes, rows and planes.
+/// A copy of planes of rows: `cudaMemcpy3DParms`. Places are bytes, rows and planes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Copy3D {
@@ -78,7 +87,7 @@ pub(super) struct Copy3D {
     to_array: u64,
     to_place: [usize; 3],
     to: Pitched,
-    extent: [usize; 3],
+    extent: Extent,
     kind: Kind,
 }
 
@@ -156,7 +165,7 @@ impl Copy3D {
             to_array: 0,
             to_place: [0; 3],
             to: side(to),
-            extent: [bytes, 1, 1],
+            extent: Extent { width: bytes, height: 1, depth: 1 },
             kind,
         }
     }
@@ -190,9 +199,9 @@ impl Copy3D {
             reserved1: std::ptr::null_mut(),
             dst_pitch: self.to.pitch,
             dst_height: self.to.height,
-            width_in_bytes: self.extent[0],
-            height: self.extent[1],
-            depth: self.extent[2],
+            width_in_bytes: self.extent.width,
+            height: self.extent.height,
+            depth: self.extent.depth,
         })
     }
 
@@ -211,7 +220,7 @@ impl Copy3D {
             to_array: 0,
             to_place: [copy.dst_x_in_bytes, copy.dst_y, copy.dst_z],
             to: side(to, copy.dst_pitch, copy.dst_height),
-            extent: [copy.width_in_bytes, copy.height, copy.depth],
+            extent: Extent { width: copy.width_in_bytes, height: copy.height, depth: copy.depth },
             kind: match (copy.src_memory_type, copy.dst_memory_type) {
                 (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_HOST) => Kind::HOST_TO_HOST,
                 (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE) => Kind::HOST_TO_DEVICE,

@@ -1,6 +1,6 @@
 //! Device memory, and pinned memory of the host.
 
-use super::copy::Pitched;
+use super::copy::{Extent, Pitched};
 use super::entry_points;
 use crate::arguments::{Out, pointer};
 use crate::device::{chosen, current};
@@ -36,8 +36,9 @@ entry_points! {
         current()?.driver.cuMemAllocPitch_v2(at.raw(), pitch.raw(), width, height, 16)
     }
 
-    fn cudaMalloc3D(to: Out<Pitched>, width: usize, height: usize, depth: usize) {
+    fn cudaMalloc3D(to: Out<Pitched>, extent: Extent) {
         to.is_wanted()?;
+        let Extent { width, height, depth } = extent;
         let driver = current()?.driver;
         let rows = height.checked_mul(depth).ok_or(Code::INVALID_VALUE)?;
         let (mut at, mut pitch) = (0, 0);

@@ -23,7 +23,7 @@ CUresult cuMemPoolGetAttribute(CUhandle, int, void *), cuMemPoolGetAccess(int *,
 CUresult cuDeviceGetDefaultMemPool(CUhandle *, int), cuDeviceGetMemPool(CUhandle *, int);
 CUresult cuDeviceSetMemPool(int, CUhandle);
 CUresult cuMemAllocManaged(CUdeviceptr *, size_t, unsigned), cuMemAdvise(CUdeviceptr, size_t, int, int);
-CUresult cuMemPrefetchAsync(CUdeviceptr, size_t, int, CUhandle), cuMemcpyAsync(CUdeviceptr, CUdeviceptr, size_t, CUhandle);
+CUresult cuMemPrefetchAsync(CUdeviceptr, size_t, int, CUhandle);
 CUresult cuStreamAttachMemAsync(CUhandle, CUdeviceptr, size_t, unsigned);
 
 enum { WORDS = 1000 };

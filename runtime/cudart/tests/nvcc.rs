@@ -1,6 +1,7 @@
-//! Programs modelled on Rodinia's, and one with graphs, pools and managed memory, built by NVIDIA's compiler and run unmodified in a session. Each
-//! compares its results with those of the CPU. `ATOLL_NVCC` names the compiler (`tools/setup.sh`
-//! installs it for `make test-full`); otherwise it must be on the path.
+//! Programs modelled on Rodinia's, and one with graphs, pools and managed memory. NVIDIA's compiler
+//! builds them, and they run unmodified in a session. Each compares its results with those of the
+//! CPU. `ATOLL_NVCC` names the compiler (`tools/setup.sh` installs it for `make test-full`); otherwise
+//! it must be on the path.
 
 #![cfg(target_arch = "x86_64")]
 

@@ -48,14 +48,15 @@ int cudaStreamGetCaptureInfo(), cudaMemPrefetchAsync(), cudaMemAdvise();
 typedef struct { const void *host; dim3 grid, block; unsigned shared; void **each, **extra; } kernel_t;
 typedef struct { int kind, id; } place_t;
 typedef struct { int result; void *node, *from; } updated_t;
-int cudaGraphKernelNodeGetParams(void *, kernel_t *), cudaGraphExecKernelNodeSetParams(void *, void *, const kernel_t *);
-typedef struct { void *at; size_t pitch, width, height; } pitched_t;
+int cudaGraphKernelNodeGetParams(void *, kernel_t *);
+int cudaGraphExecKernelNodeSetParams(void *, void *, const kernel_t *);
 typedef struct { size_t width, height, depth; } extent_t;
+typedef struct { void *at; size_t pitch, width, height; } rows_t;
 typedef struct {
-    void *from_array; size_t from_at[3]; pitched_t from; void *to_array; size_t to_at[3]; pitched_t to;
+    void *from_array; size_t x, y, z; rows_t from; void *to_array; size_t to_x, to_y, to_z; rows_t to;
     extent_t extent; int kind;
 } copy_t;
-int cudaMalloc3D(pitched_t *, extent_t), cudaMemcpy3D(const copy_t *);
+int cudaMalloc3D(rows_t *, extent_t), cudaMemcpy3D(const copy_t *);
 const char *cudaGetErrorName(int), *cudaGetErrorString(int);
 
 enum { COUNT = 1000, TO_DEVICE = 1, TO_HOST = 2, ON_DEVICE = 3, ANY = 4 };
@@ -211,9 +212,8 @@ static void graphs(void) {
     unsigned numbers[COUNT], results[COUNT], factors[2] = {3, 100}, count = COUNT, few = 10;
     void *at, *stream, *graph, *other, *executable, *nodes[4], *pool;
     void *parameters[] = {&at, &count}, *fewer[] = {&at, &few};
-    size_t found = 0;
+    size_t found = 0, id = 0;
     int version, kind, status;
-    unsigned long long id = 0;
     kernel_t kernel;
     updated_t updated = {-1, 0, 0};
     OK(cudaRuntimeGetVersion(&version));
@@ -265,8 +265,7 @@ static void graphs(void) {
               : cudaGraphAddDependencies(other, nodes + 1, nodes, (size_t)1));
     FAILS(is_old ? cudaGraphInstantiate(&executable, other, &nodes[2], (void *)0, (size_t)0)
                  : cudaGraphInstantiate(&executable, other, 0ull), 1);
-    OK(cudaGraphDestroy(other));
-    OK(cudaGraphDestroy(graph));
+    OK(cudaGraphDestroy(other) | cudaGraphDestroy(graph));
     OK(cudaGraphExecDestroy(executable));
     FAILS(cudaGraphLaunch(executable, stream), 1);
     OK(cudaFreeAsync(at, stream));
@@ -286,9 +285,7 @@ static void graphs(void) {
     copy = (copy_t){.from = copy.to, .to = {results, 12, 12, 2}, .extent = {12, 2, 2}, .kind = TO_HOST};
     OK(cudaMemcpy3D(&copy));
     IS(!memcmp(results, numbers, 48) && results[12] == 0);
-    OK(cudaFree(copy.from.at));
-    OK(cudaFree(at));
-    OK(cudaStreamDestroy(stream));
+    OK(cudaFree(copy.from.at) | cudaFree(at) | cudaStreamDestroy(stream));
     printf("graphs\n");
 }
 

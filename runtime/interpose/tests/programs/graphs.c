@@ -249,7 +249,7 @@ static int built(void) {
 
 /* Graphs and handles that are wrong. */
 static int wrong(void) {
-    CUhandle graph, other, executable, scale, stream, one, two, stranger;
+    CUhandle graph, other, executable, scale, stream, one, two, foreign;
     CUdeviceptr at;
     unsigned n = WORDS;
     begin();
@@ -263,22 +263,22 @@ static int wrong(void) {
     DO(cuGraphCreate(&other, 0));
     DO(cuGraphAddKernelNode_v2(&one, graph, 0, 0, &launch));
     DO(cuGraphAddMemsetNode(&two, graph, &one, 1, &fill, 0));
-    DO(cuGraphAddEmptyNode(&stranger, other, 0, 0));
+    DO(cuGraphAddEmptyNode(&foreign, other, 0, 0));
     SAY("flags", cuGraphCreate(&executable, 1));
     SAY("no node", cuGraphAddEmptyNode(0, graph, 0, 0));
-    SAY("a node of another graph", cuGraphAddEmptyNode(&stranger, graph, &stranger, 1));
-    SAY("an edge to another graph", cuGraphAddDependencies(graph, &one, &stranger, 1));
+    SAY("a node of another graph", cuGraphAddEmptyNode(&foreign, graph, &foreign, 1));
+    SAY("an edge to another graph", cuGraphAddDependencies(graph, &one, &foreign, 1));
     SAY("an edge twice", cuGraphAddDependencies(graph, &one, &two, 1));
     SAY("an edge to itself", cuGraphAddDependencies(graph, &one, &one, 1));
-    SAY("a stream", cuGraphAddEmptyNode(&stranger, stream, 0, 0));
+    SAY("a stream", cuGraphAddEmptyNode(&foreign, stream, 0, 0));
     SAY("a graph as a node", cuGraphDestroyNode(graph));
     SAY("an address", cuGraphLaunch((CUhandle)&at, stream));
     SAY("a graph", cuGraphLaunch(graph, stream));
     SAY("params of another kind", cuGraphMemsetNodeSetParams(one, &fill));
     launch.block[0] = 100000;
-    SAY("a large block", cuGraphAddKernelNode_v2(&stranger, graph, 0, 0, &launch));
+    SAY("a large block", cuGraphAddKernelNode_v2(&foreign, graph, 0, 0, &launch));
     fill.size = 3;
-    SAY("an element of 3 bytes", cuGraphAddMemsetNode(&stranger, graph, 0, 0, &fill, 0));
+    SAY("an element of 3 bytes", cuGraphAddMemsetNode(&foreign, graph, 0, 0, &fill, 0));
     DO(cuGraphInstantiateWithFlags(&executable, graph, 0));
     SAY("unknown flags", cuGraphInstantiateWithFlags(&other, graph, 1 << 20));
     SAY("a launch on the device", cuGraphInstantiateWithFlags(&other, graph, 4));

@@ -132,11 +132,6 @@ impl<T: Transport> Client<T> {
         self.event(event).map(|event| event.is_recorded)
     }
 
-    /// Whether the client knows that all work is done.
-    pub fn is_all_done(&self) -> bool {
-        self.busy.is_empty()
-    }
-
     /// Waits for an event.
     pub fn synchronize_event(&mut self, event: u32) -> Result<(), Code> {
         let is_open = self.is_open(event)?;

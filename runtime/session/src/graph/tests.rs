@@ -37,17 +37,17 @@ fn cycles_and_wrong_edges_are_refused() {
     let mut graphs = Letters::default();
     let (graph, other) = (graphs.create().expect("a graph"), graphs.create().expect("a graph"));
     let [one, two] = ['a', 'b'].map(|letter| graphs.add(graph, &[], Some(letter)).expect("a node"));
-    let stranger = graphs.add(other, &[], None).expect("a node");
+    let foreign = graphs.add(other, &[], None).expect("a node");
     graphs.connect(graph, &[(one, two)]).expect("an edge");
     let wrong = Err(Code::INVALID_VALUE);
-    for pairs in [[(one, one)], [(one, two)], [(one, stranger)], [(99, one)]] {
+    for pairs in [[(one, one)], [(one, two)], [(one, foreign)], [(99, one)]] {
         assert_eq!(graphs.connect(graph, &pairs), wrong);
     }
     assert_eq!(graphs.connect(graph, &[(two, one), (two, one)]), wrong);
     assert_eq!(graphs.disconnect(graph, &[(one, two), (two, one)]), wrong);
     assert_eq!(graphs.before(two), Ok(vec![one]), "nothing has changed");
     assert_eq!(graphs.add(graph, &[one, one], None), Err(Code::INVALID_VALUE));
-    assert_eq!(graphs.add(graph, &[stranger], None), Err(Code::INVALID_VALUE));
+    assert_eq!(graphs.add(graph, &[foreign], None), Err(Code::INVALID_VALUE));
     graphs.connect(graph, &[(two, one)]).expect("an edge");
     assert_eq!(graphs.instantiate(graph, 0), Err(Code::INVALID_VALUE), "a cycle");
     // The same cycle in a child graph.
@@ -70,10 +70,10 @@ fn child_graphs_are_copies() {
     graphs.set_work(inside, 'z').expect("a call");
     assert_eq!((launched(&mut graphs, outer), launched(&mut graphs, inner)), ("(z)".into(), "y".into()));
     assert_eq!(graphs.destroy(copy), Err(Code::INVALID_VALUE), "it belongs to its node");
-    let twin = graphs.copy(outer).expect("a copy");
+    let second = graphs.copy(outer).expect("a copy");
     graphs.destroy(outer).expect("a graph");
     assert_eq!(graphs.task(inside), Err(Code::INVALID_VALUE), "it is gone with its graph");
-    assert_eq!(launched(&mut graphs, twin), "(z)");
+    assert_eq!(launched(&mut graphs, second), "(z)");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::pools::Pools;
 use crate::reserved::reserve;
 use crate::work::Work;
 use atoll_session::{Address, Client, Code, Graphs};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -37,6 +38,10 @@ pub(crate) struct Shim {
     pub(crate) pools: Pools,
     pub(crate) managed: Managed,
     pub(crate) graphs: Graphs<Arc<Work>>,
+    /// The streams in which executable graphs were last launched.
+    pub(crate) launched: BTreeMap<u32, u32>,
+    /// The event by which launches of an executable graph in different streams are ordered.
+    pub(crate) order: Option<u32>,
 }
 
 impl Shim {
@@ -131,6 +136,8 @@ impl Shim {
             pools: Pools::default(),
             managed: Managed::new(reserved.is_ok()),
             graphs: Graphs::default(),
+            launched: BTreeMap::new(),
+            order: None,
         }))
     }
 }

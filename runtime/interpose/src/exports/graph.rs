@@ -95,7 +95,11 @@ entry_points! { GRAPH:
     }
 
     fn cuGraphExecDestroy(executable: CUgraphExec) {
-        Shim::get()?.graphs.destroy_executable(executable_number(executable)?)
+        let executable = executable_number(executable)?;
+        let mut shim = Shim::get()?;
+        shim.graphs.destroy_executable(executable)?;
+        shim.launched.remove(&executable);
+        Ok(())
     }
 
     fn cuGraphUpload(executable: CUgraphExec, stream: CUstream) {
@@ -107,12 +111,13 @@ entry_points! { GRAPH:
 
     fn cuGraphLaunch(executable: CUgraphExec, stream: CUstream) {
         let (executable, stream) = (executable_number(executable)?, stream_number(stream)?);
-        let (mut shim, _) = Shim::current()?;
+        let (mut shim, context) = Shim::current()?;
         if shim.is_captured(stream)? {
             return shim.graphs.capture_launch(stream, executable).map(drop);
         }
         let works = shim.graphs.launch(executable)?;
         works.iter().try_for_each(|work| work.check(&shim))?;
+        order(&mut shim, context, executable, stream)?;
         drop(shim);
         works.split_inclusive(|work| matches!(**work, Work::Host(_))).try_for_each(|part| run(part, stream))
     }
@@ -208,6 +213,25 @@ fn instantiate(executable: Out<CUgraphExec>, graph: CUgraph, flags: c_ulonglong)
         return Err(Code::INVALID_VALUE);
     }
     executable.set(handle(Kind::Executable, Shim::get()?.graphs.instantiate(graph, flags)?))
+}
+
+/// Orders a launch behind the last one of the same executable graph, which may be in another stream:
+/// two launches of one executable graph never overlap.
+fn order(shim: &mut Shim, context: u32, executable: u32, stream: u32) -> Result<(), Code> {
+    let last = shim.launched.insert(executable, stream);
+    let Some(last) = last.filter(|last| *last != stream) else { return Ok(()) };
+    if shim.client.check_stream(last).is_err() {
+        // Its work may go on after the stream was destroyed.
+        let waited = shim.client.synchronize();
+        return shim.waited(waited);
+    }
+    let event = match shim.order.filter(|event| shim.client.is_recorded(*event).is_ok()) {
+        Some(event) => event,
+        None => shim.client.create_event(context, CU_EVENT_DISABLE_TIMING)?,
+    };
+    shim.order = Some(event);
+    shim.client.record_event(event, last)?;
+    shim.client.wait_event(stream, event)
 }
 
 /// Makes calls in a stream. If the last one is a call of a host function, it is made when the work

@@ -390,11 +390,9 @@ impl<W: Clone> Graphs<W> {
             }
             copies.insert(node, (added, before));
         }
-        let edges = copies.values().map(|(node, before)| {
-            (*node, before.iter().filter_map(|earlier| copies.get(earlier)).map(|(earlier, _)| *earlier).collect())
-        });
-        for (node, before) in edges.collect::<Vec<(u32, BTreeSet<u32>)>>() {
-            self.nodes.entry(node).and_modify(|node| node.before = before);
+        for (node, before) in copies.values() {
+            let copied = before.iter().filter_map(|earlier| copies.get(earlier)).map(|(earlier, _)| *earlier);
+            self.nodes.entry(*node).and_modify(|node| node.before = copied.collect());
         }
         self.graphs.entry(copy).and_modify(|copy| copy.depth = depth);
         Ok(copy)

@@ -80,9 +80,9 @@ pub const ALIGN_BYTES: u64 = 512;
 /// Maximum number of rows of a fill with a pitch.
 pub const ROWS_MAX: u64 = 1 << 20;
 
-/// Maximum number of nodes of the graphs of a program, those of executable graphs included. They are
-/// in the memory of the program.
-pub const GRAPH_NODES_MAX: usize = 1 << 20;
+/// Maximum number of graphs of a program and of their nodes, with those of executable graphs. They
+/// are in the memory of the program.
+pub const GRAPH_NODES_MAX: usize = 1 << 18;
 
 /// Maximum number of levels of child graphs.
 pub const GRAPH_DEPTH_MAX: usize = 32;

@@ -1,6 +1,7 @@
 //! The state of the process.
 
 use crate::contexts::Contexts;
+use crate::graph_memory::GraphMemory;
 use crate::host::HostMemory;
 use crate::link::Link;
 use crate::log::log;
@@ -38,6 +39,7 @@ pub(crate) struct Shim {
     pub(crate) pools: Pools,
     pub(crate) managed: Managed,
     pub(crate) graphs: Graphs<Arc<Work>>,
+    pub(crate) graph_memory: GraphMemory,
     /// The streams in which executable graphs were last launched.
     pub(crate) launched: BTreeMap<u32, u32>,
     /// The event by which launches of an executable graph in different streams are ordered.
@@ -68,6 +70,11 @@ impl Shim {
 
     /// Frees an allocation of any kind.
     pub(crate) fn free(&mut self, at: u64) -> Result<(), Code> {
+        if self.graph_memory.holds(at) {
+            let is_live = self.graph_memory.is_live(at);
+            self.graph_memory.set_live(at, false);
+            return if is_live { Ok(()) } else { Err(Code::INVALID_VALUE) };
+        }
         self.client.free(at)?;
         self.pools.freed(at);
         self.managed_freed(at);
@@ -77,8 +84,9 @@ impl Shim {
     /// Destroys everything that belongs to a context.
     pub(crate) fn destroy_context(&mut self, context: u32) -> Result<(), Code> {
         let destroyed = self.client.destroy_context(context);
-        let Shim { client, pools, graphs, .. } = self;
+        let Shim { client, pools, graphs, graph_memory, .. } = self;
         pools.retain(|at| client.find(at).is_some());
+        graph_memory.retain(|at| client.find(at).is_some());
         for stream in graphs.captured_streams() {
             if client.check_stream(stream).is_err() {
                 graphs.forget_stream(stream);
@@ -136,6 +144,7 @@ impl Shim {
             pools: Pools::default(),
             managed: Managed::new(reserved.is_ok()),
             graphs: Graphs::default(),
+            graph_memory: GraphMemory::default(),
             launched: BTreeMap::new(),
             order: None,
         }))

@@ -2,10 +2,12 @@
 
 use crate::arguments::Place;
 use crate::boxes::{BoxCopy, End};
+use crate::graph_memory::Share;
 use crate::shim::Shim;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use atoll_session::{Code, KernelFacts, MismatchKind, Span};
+use std::sync::Arc;
 
 /// One call.
 #[derive(Debug)]
@@ -18,6 +20,10 @@ pub(crate) enum Work {
     Record(u32),
     /// Waits for an event.
     Wait(u32),
+    /// Allocates memory of a graph.
+    Alloc(Arc<Share>),
+    /// Frees memory of a graph, by its address.
+    Free(u64),
 }
 
 /// A launch.
@@ -123,6 +129,8 @@ impl Work {
             Work::Host(_) => CU_GRAPH_NODE_TYPE_HOST,
             Work::Record(_) => CU_GRAPH_NODE_TYPE_EVENT_RECORD,
             Work::Wait(_) => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+            Work::Alloc(_) => CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+            Work::Free(_) => CU_GRAPH_NODE_TYPE_MEM_FREE,
         }
     }
 
@@ -133,6 +141,8 @@ impl Work {
             (Work::Fill(one), Work::Fill(two)) => {
                 ((one.height > 1) != (two.height > 1)).then_some(MismatchKind::Parameters)
             }
+            (Work::Alloc(one), Work::Alloc(two)) => (one.at != two.at).then_some(MismatchKind::Parameters),
+            (Work::Free(one), Work::Free(two)) => (one != two).then_some(MismatchKind::Parameters),
             (one, two) => (one.kind() != two.kind()).then_some(MismatchKind::Kind),
         }
     }
@@ -147,6 +157,8 @@ impl Work {
             Work::Fill(fill) => fill.check(shim),
             Work::Host(_) => Ok(()),
             Work::Record(event) | Work::Wait(event) => shim.client.is_recorded(*event).map(drop),
+            Work::Alloc(share) => shim.graph_memory.check(share.at),
+            Work::Free(at) => shim.graph_memory.check(*at),
         }
     }
 
@@ -164,6 +176,14 @@ impl Work {
             Work::Host(_) => Ok(()),
             Work::Record(event) => shim.client.record_event(*event, stream),
             Work::Wait(event) => shim.client.wait_event(stream, *event),
+            Work::Alloc(share) => {
+                shim.graph_memory.set_live(share.at, true);
+                Ok(())
+            }
+            Work::Free(at) => {
+                shim.graph_memory.set_live(*at, false);
+                Ok(())
+            }
         }
     }
 }

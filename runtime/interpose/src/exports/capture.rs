@@ -36,7 +36,10 @@ entry_points! { CAPTURE:
         let (mut shim, _) = Shim::current()?;
         shim.client.check_stream(stream)?;
         graph.set(CUgraph::NULL)?;
-        graph.set(handle(Kind::Graph, shim.graphs.end_capture(stream, thread())?))
+        let ended = shim.graphs.end_capture(stream, thread());
+        let swept = shim.sweep_graph_memory();
+        graph.set(handle(Kind::Graph, ended?))?;
+        swept
     }
 
     fn cuStreamIsCapturing(stream: CUstream, status: Out<CUstreamCaptureStatus>) {

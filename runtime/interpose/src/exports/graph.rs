@@ -16,8 +16,8 @@ use atoll_cuda_api::types::*;
 use atoll_session::{Code, Mismatch, MismatchKind};
 use std::sync::Arc;
 
-/// Flags of executable graphs that are accepted. Nothing in a graph allocates memory, nothing has to
-/// be uploaded, and nodes have no priorities.
+/// Flags of executable graphs that are accepted. Nothing has to be uploaded, and nodes have no
+/// priorities.
 const FLAGS: c_ulonglong = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
     | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD
     | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
@@ -32,7 +32,10 @@ entry_points! { GRAPH:
     }
 
     fn cuGraphDestroy(graph: CUgraph) {
-        Shim::get()?.graphs.destroy(graph_number(graph)?)
+        let graph = graph_number(graph)?;
+        let mut shim = Shim::get()?;
+        shim.graphs.destroy(graph)?;
+        shim.sweep_graph_memory()
     }
 
     fn cuGraphClone(clone: Out<CUgraph>, graph: CUgraph) {
@@ -99,7 +102,7 @@ entry_points! { GRAPH:
         let mut shim = Shim::get()?;
         shim.graphs.destroy_executable(executable)?;
         shim.launched.remove(&executable);
-        Ok(())
+        shim.sweep_graph_memory()
     }
 
     fn cuGraphUpload(executable: CUgraphExec, stream: CUstream) {
@@ -117,6 +120,7 @@ entry_points! { GRAPH:
         }
         let works = shim.graphs.launch(executable)?;
         works.iter().try_for_each(|work| work.check(&shim))?;
+        allocate(&mut shim, executable, &works)?;
         order(&mut shim, context, executable, stream)?;
         drop(shim);
         works.split_inclusive(|work| matches!(**work, Work::Host(_))).try_for_each(|part| run(part, stream))
@@ -213,6 +217,15 @@ fn instantiate(executable: Out<CUgraphExec>, graph: CUgraph, flags: c_ulonglong)
         return Err(Code::INVALID_VALUE);
     }
     executable.set(handle(Kind::Executable, Shim::get()?.graphs.instantiate(graph, flags)?))
+}
+
+/// Returns an error if memory that a launch allocates is still live from an earlier launch, unless
+/// the executable graph frees it itself.
+fn allocate(shim: &mut Shim, executable: u32, works: &[Arc<Work>]) -> Result<(), Code> {
+    let frees = shim.graphs.flags(executable)? & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH != 0;
+    let allocates = |work: &Arc<Work>| if let Work::Alloc(share) = &**work { Some(share.at) } else { None };
+    let is_live = works.iter().filter_map(allocates).any(|at| shim.graph_memory.is_live(at));
+    if is_live && !frees { Err(Code::INVALID_VALUE) } else { Ok(()) }
 }
 
 /// Orders a launch behind the last one of the same executable graph, which may be in another stream:

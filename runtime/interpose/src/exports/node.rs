@@ -181,7 +181,10 @@ entry_points! { NODE:
     }
 
     fn cuGraphDestroyNode(node: CUgraphNode) {
-        Shim::get()?.graphs.remove(node_number(node)?)
+        let node = node_number(node)?;
+        let mut shim = Shim::get()?;
+        shim.graphs.remove(node)?;
+        shim.sweep_graph_memory()
     }
 
     fn cuGraphNodeGetDependencies(node: CUgraphNode, to: Out<CUgraphNode>, count: Place) {

@@ -4,9 +4,9 @@ use super::device::check_device;
 use super::entry_points;
 use crate::arguments::{In, Out, Place};
 use crate::handles::{Kind, handle, number, stream_number};
-use crate::log::log_missing;
 use crate::pools::{Attribute, DEFAULT};
 use crate::shim::Shim;
+use crate::work::Work;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use atoll_session::Code;
@@ -24,9 +24,17 @@ entry_points! { POOL:
     }
 
     fn cuMemFreeAsync(at: CUdeviceptr, stream: CUstream) {
+        let stream = stream_number(stream)?;
         let (mut shim, _) = Shim::current()?;
-        refuse_captured(&mut shim, stream, "cuMemFreeAsync in a captured stream")?;
-        shim.free(at)
+        if !shim.is_captured(stream)? {
+            return shim.free(at);
+        }
+        // A graph frees only what a graph allocates.
+        if !shim.graph_memory.holds(at) {
+            shim.graphs.invalidate(stream);
+            return Err(Code::INVALID_VALUE);
+        }
+        shim.capture(stream, Work::Free(at))
     }
 
     fn cuDeviceGetDefaultMemPool(pool: Out<CUmemoryPool>, device: CUdevice) {
@@ -119,23 +127,19 @@ fn check_place(location: CUmemLocation_v1) -> Result<(), Code> {
 
 fn allocate(at: Out<CUdeviceptr>, bytes: usize, pool: Option<u32>, stream: CUstream) -> Result<(), Code> {
     at.is_wanted()?;
+    let stream = stream_number(stream)?;
     let (mut shim, context) = Shim::current()?;
-    refuse_captured(&mut shim, stream, "cuMemAllocAsync in a captured stream")?;
     let pool = pool.unwrap_or(shim.pools.current());
+    if shim.is_captured(stream)? {
+        // The memory is the graph's, not the pool's.
+        shim.pools.check(pool)?;
+        let share = shim.take_graph_memory(context, bytes as u64)?;
+        let allocated = share.at;
+        shim.capture(stream, Work::Alloc(share))?;
+        return at.set(allocated);
+    }
     shim.pools.admit(pool, bytes as u64)?;
     let allocated = shim.client.allocate(context, bytes as u64)?;
     shim.pools.allocated(pool, allocated, bytes as u64);
     at.set(allocated)
-}
-
-/// Returns an error for a captured stream, since graphs have no nodes that allocate. The capture
-/// becomes invalid: a program that goes on would use an address that it did not get.
-fn refuse_captured(shim: &mut Shim, stream: CUstream, what: &'static str) -> Result<(), Code> {
-    let stream = stream_number(stream)?;
-    if shim.is_captured(stream)? {
-        shim.graphs.invalidate(stream);
-        log_missing(what);
-        return Err(Code::NOT_SUPPORTED);
-    }
-    Ok(())
 }

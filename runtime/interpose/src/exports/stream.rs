@@ -23,7 +23,7 @@ entry_points! { STREAM:
         let (mut shim, _) = Shim::current()?;
         shim.client.destroy_stream(stream)?;
         shim.graphs.forget_stream(stream);
-        Ok(())
+        shim.sweep_graph_memory()
     }
 
     fn cuStreamSynchronize(stream: CUstream) {

@@ -49,6 +49,7 @@ CUresult cuGraphAddDependencies(CUhandle, CUhandle const *, CUhandle const *, si
 CUresult cuGraphNodeGetType(CUhandle, int *), cuGraphDestroyNode(CUhandle);
 CUresult cuGraphNodeFindInClone(CUhandle *, CUhandle, CUhandle), cuGraphNodeSetEnabled(CUhandle, CUhandle, unsigned);
 CUresult cuGraphExecUpdate_v2(CUhandle, CUhandle, update_info *), cuMemAllocAsync(CUdeviceptr *, size_t, CUhandle);
+CUresult cuMemFreeAsync(CUdeviceptr, CUhandle), cuMemGetInfo_v2(size_t *, size_t *);
 
 enum { WORDS = 1000, GLOBAL = 0, LOCAL = 1, RELAXED = 2 };
 
@@ -247,6 +248,70 @@ static int built(void) {
     return 0;
 }
 
+/* Memory that a graph allocates. */
+static int allocated(void) {
+    CUhandle stream, graph, executable, freeing, scale, nodes[5];
+    CUdeviceptr at, kept;
+    static uint32_t out[WORDS];
+    unsigned n = WORDS;
+    size_t count = 5, free_before, free_after, total;
+    int kind[2];
+    begin();
+    scale = scale_kernel();
+    DO(cuStreamCreate(&stream, 1));
+    DO(cuMemGetInfo_v2(&free_before, &total));
+    /* Allocated and freed by each launch. */
+    DO(cuStreamBeginCapture_v2(stream, GLOBAL));
+    DO(cuMemAllocAsync(&at, WORDS * 4, stream));
+    void *params[] = {&at, &n};
+    DO(cuMemsetD16Async(at, 3, WORDS * 2, stream));
+    DO(cuLaunchKernel(scale, 4, 1, 1, 256, 1, 1, 0, stream, params, 0));
+    DO(cuMemcpyDtoHAsync_v2(out, at, sizeof out, stream));
+    DO(cuMemFreeAsync(at, stream));
+    DO(cuStreamEndCapture(stream, &graph));
+    DO(cuGraphGetNodes(graph, nodes, &count));
+    DO(cuGraphNodeGetType(nodes[0], &kind[0]));
+    DO(cuGraphNodeGetType(nodes[4], &kind[1]));
+    IS(count == 5 && kind[0] == 10 && kind[1] == 11);
+    DO(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    DO(cuGraphDestroy(graph));
+    for (int round = 0; round < 3; round++) {
+        DO(cuGraphLaunch(executable, stream));
+        DO(cuStreamSynchronize(stream));
+        for (int i = 0; i < WORDS; i++) IS(out[i] == scaled(3 << 16 | 3, i));
+    }
+    SAY("not live", cuMemFreeAsync(at, stream));
+    DO(cuGraphExecDestroy(executable));
+    DO(cuMemGetInfo_v2(&free_after, &total));
+    IS(free_after == free_before);
+    /* Allocated by a launch and freed by the program, or by the next launch. */
+    DO(cuStreamBeginCapture_v2(stream, GLOBAL));
+    DO(cuMemAllocAsync(&kept, WORDS * 4, stream));
+    DO(cuMemsetD16Async(kept, 4, WORDS * 2, stream));
+    DO(cuStreamEndCapture(stream, &graph));
+    DO(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    DO(cuGraphInstantiateWithFlags(&freeing, graph, 1));
+    DO(cuGraphLaunch(executable, stream));
+    SAY("still live", cuGraphLaunch(executable, stream));
+    DO(cuStreamSynchronize(stream));
+    DO(cuMemcpyDtoH_v2(out, kept, sizeof out));
+    IS(out[WORDS - 1] == (4 << 16 | 4));
+    DO(cuMemFreeAsync(kept, stream));
+    DO(cuGraphLaunch(executable, stream));
+    DO(cuGraphLaunch(freeing, stream));
+    DO(cuGraphDestroy(graph));
+    DO(cuGraphExecDestroy(executable));
+    DO(cuGraphExecDestroy(freeing));
+    /* It has outlived its graphs. */
+    DO(cuMemsetD8_v2(kept, 1, WORDS * 4));
+    DO(cuMemFree_v2(kept));
+    SAY("free again", cuMemFree_v2(kept));
+    DO(cuCtxSynchronize());
+    DO(cuMemGetInfo_v2(&free_after, &total));
+    IS(free_after == free_before);
+    return 0;
+}
+
 /* Graphs and handles that are wrong. */
 static int wrong(void) {
     CUhandle graph, other, executable, scale, stream, one, two, foreign;
@@ -350,7 +415,7 @@ static int forbidden(void) {
     SAY("end", cuStreamEndCapture(free_stream, &graph));
     END();
     CAPTURE(GLOBAL);
-    SAY("allocate in order", cuMemAllocAsync(&more, 4, stream));
+    SAY("free in order", cuMemFreeAsync(at, stream));
     END();
     /* The thread permits what the capture forbids. */
     CAPTURE(GLOBAL);
@@ -375,6 +440,7 @@ int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     if (!strcmp(what, "captured")) return captured();
     if (!strcmp(what, "built")) return built();
+    if (!strcmp(what, "allocated")) return allocated();
     if (!strcmp(what, "wrong")) return wrong();
     if (!strcmp(what, "forbidden")) return forbidden();
     return 2;

@@ -124,6 +124,25 @@ fn programs_give_the_outputs_of_the_stand_in_and_are_billed() -> Result<()> {
 }
 
 #[test]
+fn graphs_pools_and_managed_memory_work_on_the_host_device() -> Result<()> {
+    let setup = Setup::start(&[], CONFIG)?;
+    let folder = root().join("runtime/interpose/tests/programs");
+    for (file, mode, end) in [
+        ("graphs.c", "captured", "captured\n"),
+        ("graphs.c", "built", "built\n"),
+        ("graphs.c", "allocated", "free again: 1\n"),
+        ("graphs.c", "wrong", "a node that is gone: 1\n"),
+        ("memory.c", "pools", "another device: 101\n"),
+        ("memory.c", "managed", "prefetch to the host: 0\n"),
+    ] {
+        let output = Program::compile(&folder.join(file))?.run(&setup, &["--tenant", "team"], &[mode])?;
+        let (found, said) = (text(&output.stdout), text(&output.stderr));
+        ensure!(output.status.success() && found.ends_with(end), "{mode}: {found}\n{said}\n{}", log(&setup));
+    }
+    all_gone(&setup)
+}
+
+#[test]
 fn a_refused_session_says_why() -> Result<()> {
     let setup = Setup::start(&[], CONFIG)?;
     let program = session_program()?;

@@ -22,7 +22,9 @@ constants! {
         CU_DEVICE_ATTRIBUTE_COMPUTE_MODE = 20,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
-        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97;
+        CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY = 83,
+        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
+        CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115;
     /// Kernel attribute.
     CUfunction_attribute:
         CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
@@ -46,6 +48,44 @@ constants! {
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
         CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
         CU_POINTER_ATTRIBUTE_MAPPED = 13;
+    /// The first attribute of a pool; the others follow without numbers in the header.
+    CUmemPool_attribute: CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1;
+    /// Kind of a place for memory.
+    CUmemLocationType:
+        CU_MEM_LOCATION_TYPE_DEVICE = 1, CU_MEM_LOCATION_TYPE_HOST = 2, CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
+        CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4;
+    /// Kind of an allocation of a pool.
+    CUmemAllocationType: CU_MEM_ALLOCATION_TYPE_PINNED = 1;
+    /// Access to the memory of a pool.
+    CUmemAccess_flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3;
+    /// Which streams use managed memory.
+    c_uint: CU_MEM_ATTACH_GLOBAL = 1, CU_MEM_ATTACH_HOST = 2, CU_MEM_ATTACH_SINGLE = 4;
+    /// Advice about managed memory.
+    CUmem_advise:
+        CU_MEM_ADVISE_SET_READ_MOSTLY = 1, CU_MEM_ADVISE_UNSET_READ_MOSTLY = 2,
+        CU_MEM_ADVISE_SET_PREFERRED_LOCATION = 3, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION = 4,
+        CU_MEM_ADVISE_SET_ACCESSED_BY = 5, CU_MEM_ADVISE_UNSET_ACCESSED_BY = 6;
+    /// Kind of a node of a graph.
+    CUgraphNodeType:
+        CU_GRAPH_NODE_TYPE_KERNEL = 0, CU_GRAPH_NODE_TYPE_MEMCPY = 1, CU_GRAPH_NODE_TYPE_MEMSET = 2,
+        CU_GRAPH_NODE_TYPE_HOST = 3, CU_GRAPH_NODE_TYPE_GRAPH = 4, CU_GRAPH_NODE_TYPE_EMPTY = 5,
+        CU_GRAPH_NODE_TYPE_WAIT_EVENT = 6, CU_GRAPH_NODE_TYPE_EVENT_RECORD = 7,
+        CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10, CU_GRAPH_NODE_TYPE_MEM_FREE = 11;
+    /// Result of updating an executable graph.
+    CUgraphExecUpdateResult:
+        CU_GRAPH_EXEC_UPDATE_SUCCESS = 0, CU_GRAPH_EXEC_UPDATE_ERROR = 1,
+        CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED = 2, CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED = 3,
+        CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED = 5;
+    /// Result of making a graph executable.
+    CUgraphInstantiateResult:
+        CUDA_GRAPH_INSTANTIATE_SUCCESS = 0, CUDA_GRAPH_INSTANTIATE_ERROR = 1,
+        CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE = 2;
+    /// Flag of making a graph executable.
+    c_ulonglong:
+        CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH = 1, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2,
+        CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH = 4, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY = 8;
+    /// How the dependencies of a captured stream change.
+    c_uint: CU_STREAM_ADD_CAPTURE_DEPENDENCIES = 0, CU_STREAM_SET_CAPTURE_DEPENDENCIES = 1;
     /// Flag of opening memory of another process.
     c_uint: CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1;
     /// Kind of memory at an address.
@@ -93,6 +133,8 @@ constants! {
         CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2;
     /// Flag of an event.
     c_uint: CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2, CU_EVENT_INTERPROCESS = 4;
+    /// Flag of recording an event or waiting for it: outside of the graph that is captured.
+    c_uint: CU_EVENT_RECORD_EXTERNAL = 1, CU_EVENT_WAIT_EXTERNAL = 1;
     /// Kinds of resources that green contexts divide.
     CUdevResourceType: CU_DEV_RESOURCE_TYPE_SM = 1;
     /// Flag of a green context; required by the driver of CUDA 12.

@@ -60,10 +60,17 @@ macro_rules! for_each_error {
             CaptureMerge STREAM_CAPTURE_MERGE = 902 "operation would result in a merge of separate capture sequences";
             CaptureUnmatched STREAM_CAPTURE_UNMATCHED = 903 "capture was not ended in the same stream as it began";
             CaptureUnjoined STREAM_CAPTURE_UNJOINED = 904 "capturing stream has unjoined work";
+            CaptureIsolation STREAM_CAPTURE_ISOLATION = 905
+                "dependency created on uncaptured work in another stream";
             CaptureImplicit STREAM_CAPTURE_IMPLICIT = 906
                 "operation would make the legacy stream depend on a capturing blocking stream";
             CapturedEvent CAPTURED_EVENT = 907
                 "operation not permitted on an event last recorded in a capturing stream";
+            CaptureWrongThread STREAM_CAPTURE_WRONG_THREAD = 908
+                "operation not permitted from this thread when its stream is capturing";
+            GraphExecUpdateFailure GRAPH_EXEC_UPDATE_FAILURE = 910
+                "the graph update was not performed because it included changes which violated constraints specific \
+ to instantiated graph update";
             InvalidResourceType INVALID_RESOURCE_TYPE = 914 "invalid resource type";
             InvalidResourceConfiguration INVALID_RESOURCE_CONFIGURATION = 915 "invalid resource configuration";
             Unknown UNKNOWN = 999 "unknown error";

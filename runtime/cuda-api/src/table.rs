@@ -97,6 +97,37 @@ macro_rules! for_each_entry_point {
             );
             6000 fn cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
 
+            // Pools of device memory.
+            11020 fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+            11020 fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool);
+            11020 fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+            11020 fn cuMemPoolTrimTo(pool: CUmemoryPool, bytes_to_keep: usize);
+            11020 fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void);
+            11020 fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void);
+            11020 fn cuMemPoolSetAccess(pool: CUmemoryPool, access: *const CUmemAccessDesc_v1, count: usize);
+            11020 fn cuMemPoolGetAccess(
+                flags: *mut CUmemAccess_flags, pool: CUmemoryPool, location: *mut CUmemLocation_v1
+            );
+            11020 fn cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps_v1);
+            11020 fn cuMemPoolDestroy(pool: CUmemoryPool);
+            11020 fn cuMemAllocFromPoolAsync(
+                pointer: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream
+            );
+
+            // Managed memory.
+            8000 fn cuMemPrefetchAsync(pointer: CUdeviceptr, count: usize, device: CUdevice, stream: CUstream);
+            12020 fn cuMemPrefetchAsync_v2(
+                pointer: CUdeviceptr, count: usize, location: CUmemLocation_v1, flags: c_uint, stream: CUstream
+            );
+            8000 fn cuMemAdvise(pointer: CUdeviceptr, count: usize, advice: CUmem_advise, device: CUdevice);
+            12020 fn cuMemAdvise_v2(
+                pointer: CUdeviceptr, count: usize, advice: CUmem_advise, location: CUmemLocation_v1
+            );
+            8000 fn cuMemRangeGetAttribute(
+                data: *mut c_void, data_bytes: usize, attribute: CUmem_range_attribute, pointer: CUdeviceptr,
+                count: usize
+            );
+
             // Device memory of other processes.
             4010 fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, pointer: CUdeviceptr);
             4010 fn cuIpcOpenMemHandle(pointer: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
@@ -140,6 +171,8 @@ macro_rules! for_each_entry_point {
             3020 fn cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D_v2);
             3020 fn cuMemcpy2DUnaligned_v2(copy: *const CUDA_MEMCPY2D_v2);
             3020 fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D_v2, stream: CUstream);
+            3020 fn cuMemcpy3D_v2(copy: *const CUDA_MEMCPY3D_v2);
+            3020 fn cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D_v2, stream: CUstream);
 
             // Modules, their variables and kernels.
             2000 fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
@@ -240,6 +273,19 @@ macro_rules! for_each_entry_point {
                 stream: CUstream, capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64,
                 graph_out: *mut CUgraph, dependencies_out: *mut *const CUgraphNode, num_dependencies_out: *mut usize
             );
+            10010 fn cuStreamGetCaptureInfo(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64);
+            12030 fn cuStreamGetCaptureInfo_v3(
+                stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph,
+                dependencies: *mut *const CUgraphNode, edge_data: *mut *const CUgraphEdgeData,
+                num_dependencies: *mut usize
+            );
+            11030 fn cuStreamUpdateCaptureDependencies(
+                stream: CUstream, dependencies: *mut CUgraphNode, num_dependencies: usize, flags: c_uint
+            );
+            12030 fn cuStreamUpdateCaptureDependencies_v2(
+                stream: CUstream, dependencies: *mut CUgraphNode, edge_data: *const CUgraphEdgeData,
+                num_dependencies: usize, flags: c_uint
+            );
             8000 fn cuStreamWriteValue32(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint);
             5000 fn cuStreamAddCallback(
                 stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint
@@ -269,6 +315,124 @@ macro_rules! for_each_entry_point {
             10000 fn cuGraphExecDestroy(executable: CUgraphExec);
             10000 fn cuGraphCreate(graph: *mut CUgraph, flags: c_uint);
             10000 fn cuGraphClone(clone: *mut CUgraph, original_graph: CUgraph);
+            10000 fn cuGraphAddKernelNode(
+                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
+                params: *const CUDA_KERNEL_NODE_PARAMS_v1
+            );
+            12000 fn cuGraphAddKernelNode_v2(
+                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
+                params: *const CUDA_KERNEL_NODE_PARAMS_v2
+            );
+            10000 fn cuGraphKernelNodeGetParams(node: CUgraphNode, params: *mut CUDA_KERNEL_NODE_PARAMS_v1);
+            12000 fn cuGraphKernelNodeGetParams_v2(node: CUgraphNode, params: *mut CUDA_KERNEL_NODE_PARAMS_v2);
+            10000 fn cuGraphKernelNodeSetParams(node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1);
+            12000 fn cuGraphKernelNodeSetParams_v2(node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2);
+            10000 fn cuGraphAddMemcpyNode(
+                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
+                params: *const CUDA_MEMCPY3D_v2, context: CUcontext
+            );
+            10000 fn cuGraphMemcpyNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEMCPY3D_v2);
+            10000 fn cuGraphMemcpyNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2);
+            10000 fn cuGraphAddMemsetNode(
+                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
+                params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext
+            );
+            10000 fn cuGraphMemsetNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEMSET_NODE_PARAMS_v1);
+            10000 fn cuGraphMemsetNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1);
+            10000 fn cuGraphAddHostNode(
+                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
+                params: *const CUDA_HOST_NODE_PARAMS_v1
+            );
+            10000 fn cuGraphHostNodeGetParams(node: CUgraphNode, params: *mut CUDA_HOST_NODE_PARAMS_v1);
+            10000 fn cuGraphHostNodeSetParams(node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS_v1);
+            10000 fn cuGraphAddChildGraphNode(
+                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
+                child: CUgraph
+            );
+            10000 fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, child: *mut CUgraph);
+            10000 fn cuGraphAddEmptyNode(
+                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize
+            );
+            11010 fn cuGraphAddEventRecordNode(
+                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
+                event: CUevent
+            );
+            11010 fn cuGraphEventRecordNodeGetEvent(node: CUgraphNode, event: *mut CUevent);
+            11010 fn cuGraphEventRecordNodeSetEvent(node: CUgraphNode, event: CUevent);
+            11010 fn cuGraphAddEventWaitNode(
+                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
+                event: CUevent
+            );
+            11010 fn cuGraphEventWaitNodeGetEvent(node: CUgraphNode, event: *mut CUevent);
+            11010 fn cuGraphEventWaitNodeSetEvent(node: CUgraphNode, event: CUevent);
+            10000 fn cuGraphNodeFindInClone(node: *mut CUgraphNode, original: CUgraphNode, clone: CUgraph);
+            10000 fn cuGraphNodeGetType(node: CUgraphNode, kind: *mut CUgraphNodeType);
+            10000 fn cuGraphGetRootNodes(graph: CUgraph, nodes: *mut CUgraphNode, num_nodes: *mut usize);
+            10000 fn cuGraphGetEdges(
+                graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, num_edges: *mut usize
+            );
+            12030 fn cuGraphGetEdges_v2(
+                graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edge_data: *mut CUgraphEdgeData,
+                num_edges: *mut usize
+            );
+            10000 fn cuGraphNodeGetDependencies(
+                node: CUgraphNode, dependencies: *mut CUgraphNode, num_dependencies: *mut usize
+            );
+            12030 fn cuGraphNodeGetDependencies_v2(
+                node: CUgraphNode, dependencies: *mut CUgraphNode, edge_data: *mut CUgraphEdgeData,
+                num_dependencies: *mut usize
+            );
+            10000 fn cuGraphNodeGetDependentNodes(node: CUgraphNode, nodes: *mut CUgraphNode, num_nodes: *mut usize);
+            12030 fn cuGraphNodeGetDependentNodes_v2(
+                node: CUgraphNode, nodes: *mut CUgraphNode, edge_data: *mut CUgraphEdgeData, num_nodes: *mut usize
+            );
+            10000 fn cuGraphAddDependencies(
+                graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, num_dependencies: usize
+            );
+            12030 fn cuGraphAddDependencies_v2(
+                graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edge_data: *const CUgraphEdgeData,
+                num_dependencies: usize
+            );
+            10000 fn cuGraphRemoveDependencies(
+                graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, num_dependencies: usize
+            );
+            12030 fn cuGraphRemoveDependencies_v2(
+                graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edge_data: *const CUgraphEdgeData,
+                num_dependencies: usize
+            );
+            10000 fn cuGraphDestroyNode(node: CUgraphNode);
+            12000 fn cuGraphInstantiateWithParams(
+                executable: *mut CUgraphExec, graph: CUgraph, params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS
+            );
+            12000 fn cuGraphExecGetFlags(executable: CUgraphExec, flags: *mut u64);
+            10010 fn cuGraphExecKernelNodeSetParams(
+                executable: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1
+            );
+            12000 fn cuGraphExecKernelNodeSetParams_v2(
+                executable: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2
+            );
+            10020 fn cuGraphExecMemcpyNodeSetParams(
+                executable: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2, context: CUcontext
+            );
+            10020 fn cuGraphExecMemsetNodeSetParams(
+                executable: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1,
+                context: CUcontext
+            );
+            10020 fn cuGraphExecHostNodeSetParams(
+                executable: CUgraphExec, node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS_v1
+            );
+            11010 fn cuGraphExecChildGraphNodeSetParams(executable: CUgraphExec, node: CUgraphNode, child: CUgraph);
+            11010 fn cuGraphExecEventRecordNodeSetEvent(executable: CUgraphExec, node: CUgraphNode, event: CUevent);
+            11010 fn cuGraphExecEventWaitNodeSetEvent(executable: CUgraphExec, node: CUgraphNode, event: CUevent);
+            10020 fn cuGraphExecUpdate(
+                executable: CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode,
+                result: *mut CUgraphExecUpdateResult
+            );
+            12000 fn cuGraphExecUpdate_v2(
+                executable: CUgraphExec, graph: CUgraph, result: *mut CUgraphExecUpdateResultInfo
+            );
+            11060 fn cuGraphNodeSetEnabled(executable: CUgraphExec, node: CUgraphNode, is_enabled: c_uint);
+            11060 fn cuGraphNodeGetEnabled(executable: CUgraphExec, node: CUgraphNode, is_enabled: *mut c_uint);
 
             // Green contexts: partitions of a device.
             12040 fn cuDeviceGetDevResource(device: CUdevice, result: *mut CUdevResource, kind: CUdevResourceType);

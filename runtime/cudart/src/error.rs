@@ -101,8 +101,11 @@ names! {
     902 cudaErrorStreamCaptureMerge;
     903 cudaErrorStreamCaptureUnmatched;
     904 cudaErrorStreamCaptureUnjoined;
+    905 cudaErrorStreamCaptureIsolation;
     906 cudaErrorStreamCaptureImplicit;
     907 cudaErrorCapturedEvent;
+    908 cudaErrorStreamCaptureWrongThread;
+    910 cudaErrorGraphExecUpdateFailure;
     914 cudaErrorInvalidResourceType "invalid resource type";
     915 cudaErrorInvalidResourceConfiguration "invalid resource configuration";
     999 cudaErrorUnknown;

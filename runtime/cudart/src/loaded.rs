@@ -56,6 +56,11 @@ pub(crate) fn keep_function(context: CUcontext, binary: u64, at: u64, function: 
     loaded().functions.insert(((context.bits(), binary), at), function);
 }
 
+/// The address in the program of a kernel that was used before.
+pub(crate) fn host_of(function: CUfunction) -> Option<u64> {
+    loaded().functions.iter().find(|(_, known)| **known == function).map(|((_, at), _)| *at)
+}
+
 /// Drops the modules and kernels of a context that no longer exists.
 pub(crate) fn forget(context: CUcontext) {
     let mut loaded = loaded();

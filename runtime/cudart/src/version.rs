@@ -2,6 +2,7 @@
 //! under which they loaded this library. Some structs and arguments differ between versions, and a
 //! call does not say which version its caller was built for.
 
+use crate::error::Code;
 use libloading::os::unix::Library;
 use std::ffi::c_void;
 
@@ -42,4 +43,17 @@ pub(crate) fn newest() -> i32 {
 /// The oldest version that is loaded. Its structs are the smallest that any caller can have.
 pub(crate) fn oldest() -> i32 {
     versions().last().unwrap_or(NAMES[0].1)
+}
+
+/// Whether the callers were built for this version or a newer one, whose arguments differ from those
+/// of older ones.
+///
+/// # Errors
+/// If callers of both kinds are loaded.
+pub(crate) fn since(version: i32) -> Result<bool, Code> {
+    match (oldest() >= version, newest() >= version) {
+        (true, _) => Ok(true),
+        (false, false) => Ok(false),
+        (false, true) => Err(Code::NOT_SUPPORTED),
+    }
 }

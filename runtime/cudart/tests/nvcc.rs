@@ -1,6 +1,7 @@
-//! Programs modelled on Rodinia's, built by NVIDIA's compiler and run unmodified in a session. Each
-//! compares its results with those of the CPU. `ATOLL_NVCC` names the compiler (`tools/setup.sh`
-//! installs it for `make test-full`); otherwise it must be on the path.
+//! Programs modelled on Rodinia's, and one with graphs, pools and managed memory. NVIDIA's compiler
+//! builds them, and they run unmodified in a session. Each compares its results with those of the
+//! CPU. `ATOLL_NVCC` names the compiler (`tools/setup.sh` installs it for `make test-full`); otherwise
+//! it must be on the path.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -13,12 +14,13 @@ use support::{Sessions, skip};
 use tempfile::TempDir;
 
 /// The programs: name, output, and number of launches.
-const PROGRAMS: [(&str, &str, u64); 5] = [
+const PROGRAMS: [(&str, &str, u64); 6] = [
     ("bfs", "bfs: 4096 nodes, 3828 reached, 16 levels\n", 32),
     ("hotspot", "hotspot: 80 by 80, 25 steps\n", 25),
     ("pathfinder", "pathfinder: 1000 by 21, cheapest 16\n", 5),
     ("gaussian", "gaussian: 48 unknowns, 94 launches\n", 94),
     ("srad", "srad: 48 by 48, 10 steps\n", 30),
+    ("graphs", "graphs: 4096 numbers, 20 launches of a graph\n", 61),
 ];
 
 /// Whether this is a full run.

@@ -146,10 +146,21 @@ fn errors_are_those_of_the_runtime() {
     assert_eq!(
         missing,
         [
-            "atoll: cudaGraphCreate is not supported; it returns cudaErrorNotSupported",
+            "atoll: cudaFreeArray is not supported; it returns cudaErrorNotSupported",
             "atoll: cudaBindTexture is not supported; it returns cudaErrorNotSupported"
         ]
     );
+}
+
+#[test]
+fn graphs_pools_and_managed_memory_work_with_each_version_of_the_runtime() {
+    for (version, _) in VERSIONS {
+        let sessions = Sessions::start();
+        let (text, said) = sessions.output(&program(version), &["graphs", &file("plain")]);
+        assert_eq!((text.as_str(), said.as_str()), ("graphs\n", ""), "{version}");
+        let report = sessions.report(1);
+        assert_eq!((report.launches, report.failures), (5, 0), "{version}");
+    }
 }
 
 #[test]

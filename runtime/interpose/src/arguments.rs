@@ -60,6 +60,20 @@ impl<T> Out<T> {
         if self.0.is_null() { Err(Code::INVALID_VALUE) } else { Ok(()) }
     }
 
+    /// Whether the program wants no result.
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Writes one of several results. The program passes the number of values for which there is
+    /// room, or the function defines it.
+    pub(crate) fn set_at(self, index: usize, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: the caller passes null or the address of room for as many values as it says.
+            unsafe { self.0.add(index).write_unaligned(value) };
+        }
+    }
+
     /// Writes a result; null is an error.
     pub(crate) fn set(self, value: T) -> Result<(), Code> {
         self.is_wanted()?;
@@ -73,6 +87,15 @@ impl<T> Out<T> {
             // SAFETY: the caller passes null or the address of a value.
             unsafe { self.0.write_unaligned(value) };
         }
+    }
+}
+
+impl<T: Copy> Out<T> {
+    /// The value that the program has written there; null is an error.
+    pub(crate) fn value(self) -> Result<T, Code> {
+        self.is_wanted()?;
+        // SAFETY: the caller passes null or the address of a value.
+        Ok(unsafe { self.0.read_unaligned() })
     }
 }
 

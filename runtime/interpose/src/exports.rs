@@ -6,15 +6,20 @@
 //! `arguments`. An entry point without an implementation is listed in [`MISSING`]. It prints its
 //! name once and returns `CUDA_ERROR_NOT_SUPPORTED`.
 
+mod capture;
 mod context;
 mod copy;
 mod device;
 mod event;
+mod graph;
 mod launch;
 mod library;
 mod lookup;
+mod managed;
 mod memory;
 mod module;
+mod node;
+mod pool;
 mod stream;
 
 use crate::arguments::Argument;
@@ -48,16 +53,21 @@ macro_rules! entry_points {
 use entry_points;
 
 /// The implemented entry points.
-const IMPLEMENTED: [&[&str]; 10] = [
+const IMPLEMENTED: [&[&str]; 15] = [
+    capture::CAPTURE,
     context::CONTEXT,
     copy::COPY,
     device::DEVICE,
     event::EVENT,
+    graph::GRAPH,
     launch::LAUNCH,
     library::LIBRARY,
     lookup::LOOKUP,
+    managed::MANAGED,
     memory::MEMORY,
     module::MODULE,
+    node::NODE,
+    pool::POOL,
     stream::STREAM,
 ];
 
@@ -65,9 +75,9 @@ const IMPLEMENTED: [&[&str]; 10] = [
 const MISSING: &[&str] = &[
     "cuCtxEnablePeerAccess",
     "cuCtxDisablePeerAccess",
-    "cuMemAllocManaged",
     "cuMemHostGetDevicePointer_v2",
     "cuPointerSetAttribute",
+    "cuMemRangeGetAttribute",
     "cuIpcGetMemHandle",
     "cuIpcOpenMemHandle",
     "cuIpcOpenMemHandle_v2",
@@ -80,18 +90,6 @@ const MISSING: &[&str] = &[
     "cuStreamWaitValue32_v2",
     "cuStreamWaitValue64_v2",
     "cuStreamWriteValue32",
-    "cuStreamAttachMemAsync",
-    "cuStreamBeginCapture_v2",
-    "cuStreamEndCapture",
-    "cuGraphInstantiateWithFlags",
-    "cuGraphInstantiate_v2",
-    "cuGraphLaunch",
-    "cuGraphUpload",
-    "cuGraphGetNodes",
-    "cuGraphDestroy",
-    "cuGraphExecDestroy",
-    "cuGraphCreate",
-    "cuGraphClone",
     "cuDeviceGetDevResource",
     "cuDevSmResourceSplitByCount",
     "cuDevResourceGenerateDesc",

@@ -17,6 +17,10 @@ pub(crate) enum Kind {
     Stream = 4,
     Event = 5,
     Library = 6,
+    Graph = 7,
+    Node = 8,
+    Executable = 9,
+    Pool = 10,
 }
 
 /// The handle of an object.

@@ -11,6 +11,10 @@
 //! | `exports` | the entry points, one file per family, generated from the table of `runtime/cuda-api` |
 //! | `arguments` | pointer arguments of the program: nearly all `unsafe` code |
 //! | `shim` | the state of the process: the session, contexts, host memory; forks |
+//! | `work`, `boxes` | calls that are captured or are nodes of graphs; copies of rows and planes |
+//! | `captures` | whether a stream is captured, and calls that a capture forbids |
+//! | `pools`, `graph_memory` | pools of device memory; memory that graphs allocate |
+//! | `managed` | managed memory, which the program and the device use in turn |
 //! | `contexts` | contexts, which exist only in this library, and the current one of each thread |
 //! | `handles` | handles for the program |
 //! | `host` | pinned and registered memory of the program |
@@ -19,8 +23,10 @@
 //! | `log` | lines on standard error |
 //!
 //! Known differences from a driver on this machine:
-//! - Host memory is never mapped into the device. There is no managed memory, no peer access, no
-//!   graphs and no captures.
+//! - Host memory is never mapped into the device, and there is no peer access. Managed memory follows
+//!   the rules of devices without `concurrentManagedAccess`.
+//! - A launch of a graph is expanded here: the server gets the calls of its nodes one after the other
+//!   in one stream. Memory that a graph allocates stays with the graph.
 //! - All contexts of a process share one context on the server, so a fault in one breaks all.
 //! - While a thread waits, calls of the other threads wait too.
 //! - Host functions and callbacks of a stream run on the thread that adds them, after the stream's
@@ -39,12 +45,18 @@
 compile_error!("the library is for Linux: it is loaded under the name that the driver has there");
 
 mod arguments;
+mod boxes;
+mod captures;
 mod contexts;
 mod exports;
+mod graph_memory;
 mod handles;
 mod host;
 mod image;
 mod link;
 mod log;
+mod managed;
+mod pools;
 mod reserved;
 mod shim;
+mod work;

@@ -1,13 +1,18 @@
 //! The state of the process.
 
 use crate::contexts::Contexts;
+use crate::graph_memory::GraphMemory;
 use crate::host::HostMemory;
 use crate::link::Link;
 use crate::log::log;
+use crate::managed::Managed;
+use crate::pools::Pools;
 use crate::reserved::reserve;
-use atoll_session::{Address, Client, Code};
+use crate::work::Work;
+use atoll_session::{Address, Client, Code, Graphs};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The environment variable with the server's address.
 const VARIABLE: &str = "ATOLL_SESSION";
@@ -31,6 +36,14 @@ pub(crate) struct Shim {
     pub(crate) client: Client<Link>,
     pub(crate) contexts: Contexts,
     pub(crate) host: HostMemory,
+    pub(crate) pools: Pools,
+    pub(crate) managed: Managed,
+    pub(crate) graphs: Graphs<Arc<Work>>,
+    pub(crate) graph_memory: GraphMemory,
+    /// The streams in which executable graphs were last launched.
+    pub(crate) launched: BTreeMap<u32, u32>,
+    /// The event by which launches of an executable graph in different streams are ordered.
+    pub(crate) order: Option<u32>,
 }
 
 impl Shim {
@@ -53,6 +66,34 @@ impl Shim {
         let context = shim.contexts.current()?;
         shim.client.check()?;
         Ok((shim, context))
+    }
+
+    /// Frees an allocation of any kind.
+    pub(crate) fn free(&mut self, at: u64) -> Result<(), Code> {
+        if self.graph_memory.holds(at) {
+            let is_live = self.graph_memory.is_live(at);
+            self.graph_memory.set_live(at, false);
+            return if is_live { Ok(()) } else { Err(Code::INVALID_VALUE) };
+        }
+        self.client.free(at)?;
+        self.pools.freed(at);
+        self.managed_freed(at);
+        Ok(())
+    }
+
+    /// Destroys everything that belongs to a context.
+    pub(crate) fn destroy_context(&mut self, context: u32) -> Result<(), Code> {
+        let destroyed = self.client.destroy_context(context);
+        let Shim { client, pools, graphs, graph_memory, .. } = self;
+        pools.retain(|at| client.find(at).is_some());
+        graph_memory.retain(|at| client.find(at).is_some());
+        for stream in graphs.captured_streams() {
+            if client.check_stream(stream).is_err() {
+                graphs.forget_stream(stream);
+            }
+        }
+        self.forget_managed();
+        destroyed
     }
 
     /// Returns an error before `cuInit`.
@@ -82,10 +123,12 @@ impl Shim {
         // Without terms, the server chooses.
         let terms = std::env::var(TERMS_VARIABLE).unwrap_or_default();
         let client = Client::open_with(link, 0, &terms).map_err(|(code, why)| refuse(code, &why))?;
-        if let Err(error) = reserve(client.memory()) {
+        let reserved = reserve(client.memory());
+        if let Err(error) = &reserved {
             log(&format_args!(
                 "the program already uses addresses of the session's device memory ({error}): calls that find the \
-                 kind of memory by its address, such as cuMemcpy, may take the program's memory for the device's"
+                 kind of memory by its address, such as cuMemcpy, may take the program's memory for the device's; \
+                 there is no managed memory"
             ));
         }
         SOCKET.store(raw, Ordering::SeqCst);
@@ -94,7 +137,17 @@ impl Shim {
         if unsafe { libc::pthread_atfork(None, None, Some(leave_in_child)) } != 0 {
             return Err(Code::OUT_OF_MEMORY);
         }
-        Ok(Mutex::new(Shim { client, contexts: Contexts::default(), host: HostMemory::default() }))
+        Ok(Mutex::new(Shim {
+            client,
+            contexts: Contexts::default(),
+            host: HostMemory::default(),
+            pools: Pools::default(),
+            managed: Managed::new(reserved.is_ok()),
+            graphs: Graphs::default(),
+            graph_memory: GraphMemory::default(),
+            launched: BTreeMap::new(),
+            order: None,
+        }))
     }
 }
 

@@ -64,16 +64,19 @@ fn built() -> &'static Built {
             std::fs::create_dir(&place).expect("a folder");
             environment(&place, &library(file), &Address::Tcp(String::new())).expect("links");
         }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/main.c");
-        let compile = |name: &str, options: &[&str]| {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+        let compile = |name: &str, source: &str, options: &[&str]| {
             let mut command = Command::new("cc");
-            command.args(["-O1", "-Wall", "-Werror", "-pthread", "-o"]).arg(folder.path().join(name)).arg(&source);
+            command.args(["-O1", "-Wall", "-Werror", "-pthread", "-o"]).arg(folder.path().join(name));
+            command.arg(sources.join(source));
             let output = command.args(options).output().expect("a C compiler");
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         };
         let search = format!("-L{}", folder.path().join("shim").display());
-        compile("linked", &[&search, "-l:libcuda.so.1"]);
-        compile("looking", &["-DLOOKUP", "-ldl"]);
+        compile("linked", "main.c", &[&search, "-l:libcuda.so.1"]);
+        compile("looking", "main.c", &["-DLOOKUP", "-ldl"]);
+        compile("graphs", "graphs.c", &[&search, "-l:libcuda.so.1"]);
+        compile("memory", "memory.c", &[&search, "-l:libcuda.so.1"]);
         Built { folder }
     })
 }
@@ -110,6 +113,17 @@ fn output(command: &mut Command) -> (String, String) {
     let (out, errors) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{}\n{out}\n{errors}", output.status);
     (out, errors)
+}
+
+/// Runs a program in a session. Returns its output, the session's report, and the lines that the
+/// library printed.
+fn in_session(program: &str, what: &str) -> (String, Report, String) {
+    let sessions = Sessions::start();
+    let mut command = built().command(&built().folder.path().join(program), "shim");
+    let (text, said) = output(command.env("ATOLL_SESSION", sessions.address.to_string()).arg(what));
+    let report = sessions.report();
+    print(&[program, what], &report);
+    (text, report, said)
 }
 
 /// Runs a program directly and in a session. Returns its output, the session's report, and the
@@ -192,13 +206,82 @@ fn rows_and_libraries_work() {
     assert_eq!(text, "rows and libraries\n");
     // Printed once, although the program calls it twice.
     let (missing, table) = said.split_once('\n').expect("two lines");
-    assert_eq!(missing, "atoll: cuMemAllocManaged is not supported in sessions; it returns CUDA_ERROR_NOT_SUPPORTED");
+    assert_eq!(missing, "atoll: cuMemcpyPeer is not supported in sessions; it returns CUDA_ERROR_NOT_SUPPORTED");
     assert!(table.contains("(6bd5fb6c-5bf4-e74a-8987-d93912fd9df9); link the program with nvcc"), "{table}");
     let is_absent = !library(RUNTIME).is_file();
     assert_eq!(table.contains("the library path has no libatoll_cudart.so"), is_absent, "{table}");
     assert_eq!(table.lines().count(), 1, "{table}");
     let report = sessions.report();
     assert_eq!((report.copies_out, report.answers, report.failures), (5, 4, 0), "rows come with one answer");
+}
+
+#[test]
+fn captured_work_is_launched_with_other_data_each_time() {
+    let (text, report, said) = in_session("graphs", "captured");
+    assert_eq!((text.as_str(), said.as_str()), ("captured\n", ""));
+    // Each of 7 launches of the graph is 2 launches of kernels; one more follows.
+    assert_eq!((report.launches, report.copies_in, report.copies_out, report.failures), (15, 7, 7, 0));
+}
+
+#[test]
+fn built_graphs_are_launched_copied_and_updated() {
+    let (text, report, said) = in_session("graphs", "built");
+    assert_eq!((text.as_str(), said.as_str()), ("built\n", ""));
+    // 3 launches of 2 kernels; each copies one row, and 3 rows of 2 planes.
+    assert_eq!((report.launches, report.copies_out, report.failures), (6, 21, 0));
+}
+
+#[test]
+fn graphs_allocate_memory() {
+    let (text, report, said) = in_session("graphs", "allocated");
+    assert_eq!((text.as_str(), said.as_str()), ("not live: 1\nstill live: 1\nfree again: 1\n", ""));
+    assert_eq!((report.launches, report.allocations, report.failures), (3, 2, 0));
+}
+
+#[test]
+fn wrong_graphs_are_errors() {
+    let (text, report, said) = in_session("graphs", "wrong");
+    let expected = "flags: 1\nno node: 1\na node of another graph: 1\nan edge to another graph: 1\nan edge twice: 1\n\
+        an edge to itself: 1\na stream: 1\na graph as a node: 1\nan address: 1\na graph: 1\n\
+        params of another kind: 1\na large block: 1\nan element of 3 bytes: 1\nunknown flags: 1\n\
+        a launch on the device: 801\na cycle: 1\nfreed memory: 1\nsynchronize: 0\nafter destroy: 1\n\
+        destroy again: 1\ndestroy again: 1\na node that is gone: 1\n";
+    assert_eq!((text.as_str(), said.as_str()), (expected, ""));
+    assert_eq!((report.launches, report.failures), (1, 0), "a launch that is refused has no effect");
+}
+
+#[test]
+fn calls_that_cannot_be_captured_invalidate_the_capture() {
+    let (text, report, said) = in_session("graphs", "forbidden");
+    let expected = "the default stream: 900\nno mode: 1\nno capture: 401\nbegin again: 401\nallocate: 900\n\
+        launch: 901\nend: 901\nsynchronize: 900\nend: 901\nsynchronize all: 900\nend: 901\n\
+        the default stream: 906\nend: 901\nan event outside: 0\nwait: 905\nend: 901\nquery: 907\n\
+        synchronize: 907\nend: 904\nmerge: 902\nend: 901\nend: 901\nfree in order: 1\nend: 901\n\
+        an event of a capture that ended: 907\n";
+    assert_eq!((text.as_str(), said.as_str()), (expected, ""));
+    assert_eq!((report.launches, report.failures), (0, 0));
+}
+
+#[test]
+fn memory_is_allocated_from_pools() {
+    let (text, report, said) = in_session("memory", "pools");
+    let expected = "beyond the maximum: 2\na pool that is gone: 1\nits attribute: 1\ndestroy again: 1\n\
+        set as current: 1\nfree again: 1\nan address inside: 1\nno bytes: 1\ntoo many bytes: 2\n\
+        the pool of the device: 1\na stream as a pool: 1\na pool as a stream: 400\nno attribute: 1\n\
+        a count: 1\nanother device: 101\nhost memory: 801\nanother device: 101\n";
+    assert_eq!((text.as_str(), said.as_str()), (expected, ""));
+    assert_eq!((report.launches, report.allocations, report.failures), (10, 13, 0));
+}
+
+#[test]
+fn managed_memory_is_used_in_turn() {
+    let (text, report, said) = in_session("memory", "managed");
+    let expected = "for the host alone: 801\nno flags: 1\nno bytes: 1\ntoo many bytes: 2\none stream: 801\n\
+        all streams: 0\nadvice about other memory: 1\nno advice: 1\nprefetch beyond: 1\n\
+        prefetch elsewhere: 101\nprefetch to the host: 0\n";
+    assert_eq!(text, expected, "{said}");
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert_eq!((report.launches, report.failures), (7, 0));
 }
 
 #[test]

@@ -17,6 +17,7 @@
 //! | `arena`, `ranges` | the client's allocator, and the memory that exists |
 //! | `recorder` | [`Recorder`]: the buffer of a client; [`Wait`]: the calls that send it |
 //! | `client` | [`Client`]: addresses, handles, and the calls of a program |
+//! | `graph` | [`Graphs`]: graphs of calls, captures, and executable graphs of a program |
 //! | `channel` | [`Channel`]: the bytes of a session over connections that break |
 //! | `ticket` | [`Ticket`], [`Pass`], [`Resume`]: how a session continues on another connection |
 //! | `transport` | [`Transport`]: how a client sends and receives |
@@ -53,6 +54,7 @@ mod code;
 mod facts;
 mod field;
 mod frame;
+mod graph;
 mod image;
 pub mod limits;
 mod occupancy;
@@ -78,6 +80,7 @@ pub use frame::{
     ANSWER_BYTES, Answer, ENTRY_BYTES, Entry, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Kind, MAGIC, WELCOME_BYTES,
     Welcome,
 };
+pub use graph::{CaptureMode, CaptureStatus, Graphs, Mismatch, MismatchKind, Task};
 pub use image::{NoPtx, ptx};
 pub use occupancy::{active_blocks, available_shared, best_block};
 pub use ranges::Span;

@@ -80,5 +80,12 @@ pub const ALIGN_BYTES: u64 = 512;
 /// Maximum number of rows of a fill with a pitch.
 pub const ROWS_MAX: u64 = 1 << 20;
 
+/// Maximum number of graphs of a program and of their nodes, with those of executable graphs. They
+/// are in the memory of the program.
+pub const GRAPH_NODES_MAX: usize = 1 << 18;
+
+/// Maximum number of levels of child graphs.
+pub const GRAPH_DEPTH_MAX: usize = 32;
+
 /// Maximum size in bytes of a file with a recorded session. It is read into memory.
 pub const RECORDING_BYTES_MAX: u64 = 4 << 30;

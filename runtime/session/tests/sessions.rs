@@ -3,7 +3,8 @@
 mod device;
 
 use atoll_session::{
-    Client, Code, Frame, HostCopy, Kind, Output, Pattern, Record, Recording, Refused, Replayer, Run, Steps, Values,
+    Client, Code, Frame, HostCopy, Kind, Output, Pattern, Record, Recording, Refused, Replayer, Run, Span, Steps,
+    Values,
 };
 use device::{BASE, MEMORY, Wire, connect, facts};
 
@@ -60,6 +61,29 @@ fn a_context_ends_after_the_copies_back_that_it_was_given() {
     client.destroy_context(1).expect("no error");
     assert!(!client.is_awaited(0, 8));
     assert_eq!(Wire::host(0, 8), [5; 8]);
+}
+
+#[test]
+fn calls_are_checked_before_they_are_made() {
+    let (mut client, kernel) = prepared();
+    let first = client.allocate(1, 100).expect("room");
+    let at = client.allocate_at(1, 5000, 4096).expect("room");
+    assert!(at.is_multiple_of(4096) && at > first);
+    assert_eq!(client.check_span(Span { at: at + 4999, bytes: 1 }), Ok(()));
+    assert_eq!(client.check_span(Span { at: at + 4999, bytes: 2 }), Err(Code::INVALID_VALUE));
+    let before = Wire::report();
+    let params = params(at, 1);
+    assert_eq!(client.check_launch(kernel, [[1; 3]; 2], 0, &params), Ok(()));
+    assert_eq!(client.check_launch(kernel, [[1, 0, 1], [1; 3]], 0, &params), Err(Code::INVALID_VALUE));
+    assert_eq!(client.check_launch(kernel, [[1; 3]; 2], 0, &params[1..]), Err(Code::INVALID_VALUE));
+    assert_eq!(client.check_launch(kernel + 1, [[1; 3]; 2], 0, &params), Err(Code::INVALID_HANDLE));
+    let event = client.create_event(1, 0).expect("an event");
+    assert_eq!(client.is_recorded(event), Ok(false));
+    client.record_event(event, 0).expect("it exists");
+    assert_eq!((client.is_recorded(event), client.is_recorded(event + 1)), (Ok(true), Err(Code::INVALID_HANDLE)));
+    client.free(at).expect("it exists");
+    assert_eq!(client.check_span(Span { at, bytes: 1 }), Err(Code::INVALID_VALUE));
+    assert_eq!(Wire::report(), before, "nothing was sent");
 }
 
 #[test]

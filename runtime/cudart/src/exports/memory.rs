@@ -1,5 +1,6 @@
 //! Device memory, and pinned memory of the host.
 
+use super::copy::{Extent, Pitched};
 use super::entry_points;
 use crate::arguments::{Out, pointer};
 use crate::device::{chosen, current};
@@ -33,6 +34,18 @@ entry_points! {
         at.is_wanted()?;
         pitch.is_wanted()?;
         current()?.driver.cuMemAllocPitch_v2(at.raw(), pitch.raw(), width, height, 16)
+    }
+
+    fn cudaMalloc3D(to: Out<Pitched>, extent: Extent) {
+        to.is_wanted()?;
+        let Extent { width, height, depth } = extent;
+        let driver = current()?.driver;
+        let rows = height.checked_mul(depth).ok_or(Code::INVALID_VALUE)?;
+        let (mut at, mut pitch) = (0, 0);
+        if width > 0 && rows > 0 {
+            driver.cuMemAllocPitch_v2(&mut at, &mut pitch, width, rows, 16)?;
+        }
+        to.set(Pitched { at, pitch, width, height })
     }
 
     fn cudaMallocAsync(at: Out<CUdeviceptr>, bytes: usize, stream: CUstream) also cudaMallocAsync_ptsz {

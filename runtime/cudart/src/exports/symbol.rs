@@ -48,7 +48,7 @@ entry_points! {
 }
 
 /// The address of a part of a variable. An error if the part is not inside the variable.
-fn part(symbol: u64, bytes: usize, offset: usize) -> Result<u64, Code> {
+pub(super) fn part(symbol: u64, bytes: usize, offset: usize) -> Result<u64, Code> {
     let (_, variable) = variable(symbol)?;
     let end = (bytes as u64).checked_add(offset as u64).ok_or(Code::INVALID_VALUE)?;
     if end > variable.bytes {

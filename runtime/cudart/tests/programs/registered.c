@@ -33,9 +33,30 @@ int cudaGetSymbolSize(size_t *, const void *), cudaPointerGetAttributes(pointer_
 int cudaStreamCreate(void **), cudaStreamDestroy(void *), cudaStreamSynchronize(void *);
 int cudaEventCreate(void **), cudaEventRecord(void *, void *), cudaEventSynchronize(void *), cudaEventDestroy(void *);
 int cudaDeviceSynchronize(void), cudaDeviceReset(void), cudaGetDeviceCount(int *), cudaSetDevice(int);
-int cudaRuntimeGetVersion(int *), cudaGetLastError(void), cudaPeekAtLastError(void), cudaGraphCreate(void **, unsigned);
+int cudaRuntimeGetVersion(int *), cudaGetLastError(void), cudaPeekAtLastError(void), cudaFreeArray(void *);
 int cudaGetDeviceProperties(void *, int), cudaGetDeviceProperties_v2(void *, int), cudaDeviceGetAttribute(int *, int, int);
 int cudaBindTexture(void), cudaFuncGetAttributes(void *, const void *);
+int cudaStreamBeginCapture(void *, int), cudaStreamEndCapture(void *, void **), cudaGraphLaunch(void *, void *);
+int cudaGraphGetNodes(void *, void **, size_t *), cudaGraphDestroy(void *), cudaGraphExecDestroy(void *);
+int cudaGraphCreate(void **, unsigned), cudaGraphNodeGetType(void *, int *), cudaFreeAsync(void *, void *);
+int cudaGraphAddMemcpyNode1D(void **, void *, void **, size_t, void *, const void *, size_t, int);
+int cudaGraphAddEmptyNode(void **, void *, void **, size_t), cudaMallocManaged(void **, size_t, unsigned);
+int cudaDeviceGetDefaultMemPool(void **, int), cudaMallocFromPoolAsync(void **, size_t, void *, void *);
+/* The arguments of these differ between versions of the runtime. */
+int cudaGraphInstantiate(), cudaGraphExecUpdate(), cudaGraphGetEdges(), cudaGraphAddDependencies();
+int cudaStreamGetCaptureInfo(), cudaMemPrefetchAsync(), cudaMemAdvise();
+typedef struct { const void *host; dim3 grid, block; unsigned shared; void **each, **extra; } kernel_t;
+typedef struct { int kind, id; } place_t;
+typedef struct { int result; void *node, *from; } updated_t;
+int cudaGraphKernelNodeGetParams(void *, kernel_t *);
+int cudaGraphExecKernelNodeSetParams(void *, void *, const kernel_t *);
+typedef struct { size_t width, height, depth; } extent_t;
+typedef struct { void *at; size_t pitch, width, height; } rows_t;
+typedef struct {
+    void *from_array; size_t x, y, z; rows_t from; void *to_array; size_t to_x, to_y, to_z; rows_t to;
+    extent_t extent; int kind;
+} copy_t;
+int cudaMalloc3D(rows_t *, extent_t), cudaMemcpy3D(const copy_t *);
 const char *cudaGetErrorName(int), *cudaGetErrorString(int);
 
 enum { COUNT = 1000, TO_DEVICE = 1, TO_HOST = 2, ON_DEVICE = 3, ANY = 4 };
@@ -170,8 +191,8 @@ static void errors(void) {
     OK(cudaPointerGetAttributes(&pointer, &number));
     IS(pointer.memory == 0 && pointer.on_host == &number);
     /* A missing entry point prints its name once. */
-    FAILS(cudaGraphCreate(&at, 0), 801);
-    FAILS(cudaGraphCreate(&at, 0), 801);
+    FAILS(cudaFreeArray(at), 801);
+    FAILS(cudaFreeArray(at), 801);
     FAILS(cudaBindTexture(), 801);
     IS(!strcmp(cudaGetErrorName(801), "cudaErrorNotSupported"));
     IS(!strcmp(cudaGetErrorName(12345), "unrecognized error code"));
@@ -184,6 +205,88 @@ static void errors(void) {
     FAILS(cudaGetLastError(), 700);
     FAILS(cudaGetLastError(), 700);
     printf("errors\n");
+}
+
+/* Captured and explicit graphs, pools and managed memory, as a program for each version calls them. */
+static void graphs(void) {
+    unsigned numbers[COUNT], results[COUNT], factors[2] = {3, 100}, count = COUNT, few = 10;
+    void *at, *stream, *graph, *other, *executable, *nodes[4], *pool;
+    void *parameters[] = {&at, &count}, *fewer[] = {&at, &few};
+    size_t found = 0, id = 0;
+    int version, kind, status;
+    kernel_t kernel;
+    updated_t updated = {-1, 0, 0};
+    OK(cudaRuntimeGetVersion(&version));
+    int is_new = version >= 13000, is_old = version < 12000;
+    for (unsigned i = 0; i < COUNT; i++) numbers[i] = i;
+    OK(cudaMemcpyToSymbol(scale, factors, sizeof factors, 0, TO_DEVICE));
+    OK(cudaStreamCreate(&stream));
+    OK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    OK(cudaMallocFromPoolAsync(&at, sizeof numbers, pool, stream));
+    OK(cudaStreamBeginCapture(stream, 0));
+    OK(cudaMemcpyAsync(at, numbers, sizeof numbers, TO_DEVICE, stream));
+    OK(launch(4, 256, parameters, stream));
+    OK(is_new ? cudaStreamGetCaptureInfo(stream, &status, &id, (void *)0, (void *)0, (void *)0, (void *)0)
+              : cudaStreamGetCaptureInfo(stream, &status, &id));
+    IS(status == 1 && id != 0);
+    OK(cudaMemcpyAsync(results, at, sizeof results, TO_HOST, stream));
+    OK(cudaStreamEndCapture(stream, &graph));
+    OK(is_new ? cudaGraphGetEdges(graph, (void *)0, (void *)0, (void *)0, &found)
+              : cudaGraphGetEdges(graph, (void *)0, (void *)0, &found));
+    IS(found == 2);
+    found = 4;
+    OK(cudaGraphGetNodes(graph, nodes, &found));
+    IS(found == 3 && nodes[3] == 0);
+    OK(cudaGraphNodeGetType(nodes[1], &kind));
+    IS(kind == 0);
+    OK(is_old ? cudaGraphInstantiate(&executable, graph, (void *)0, (void *)0, (size_t)0)
+              : cudaGraphInstantiate(&executable, graph, 0ull));
+    for (unsigned round = 0; round < 3; round++) {
+        for (unsigned i = 0; i < COUNT; i++) numbers[i] = i + round;
+        OK(cudaGraphLaunch(executable, stream));
+        OK(cudaStreamSynchronize(stream));
+        for (unsigned i = 0; i < COUNT; i++) IS(results[i] == 3 * (i + round) + 100);
+    }
+    OK(cudaGraphKernelNodeGetParams(nodes[1], &kernel));
+    IS(kernel.host == (const void *)add && kernel.grid.x == 4 && *(unsigned *)kernel.each[1] == COUNT);
+    kernel.each = fewer;
+    OK(cudaGraphExecKernelNodeSetParams(executable, nodes[1], &kernel));
+    OK(cudaGraphLaunch(executable, stream));
+    OK(cudaStreamSynchronize(stream));
+    for (unsigned i = 0; i < COUNT; i++) IS(results[i] == (i < few ? 3 * numbers[i] + 100 : numbers[i]));
+    OK(is_old ? cudaGraphExecUpdate(executable, graph, &updated.node, &updated.result)
+              : cudaGraphExecUpdate(executable, graph, &updated));
+    IS(updated.result == 0);
+    /* A cycle: a copy before an empty node, and the other way round. */
+    OK(cudaGraphCreate(&other, 0));
+    OK(cudaGraphAddMemcpyNode1D(&nodes[0], other, 0, 0, at, numbers, sizeof numbers, TO_DEVICE));
+    OK(cudaGraphAddEmptyNode(&nodes[1], other, nodes, 1));
+    OK(is_new ? cudaGraphAddDependencies(other, nodes + 1, nodes, (void *)0, (size_t)1)
+              : cudaGraphAddDependencies(other, nodes + 1, nodes, (size_t)1));
+    FAILS(is_old ? cudaGraphInstantiate(&executable, other, &nodes[2], (void *)0, (size_t)0)
+                 : cudaGraphInstantiate(&executable, other, 0ull), 1);
+    OK(cudaGraphDestroy(other) | cudaGraphDestroy(graph));
+    OK(cudaGraphExecDestroy(executable));
+    FAILS(cudaGraphLaunch(executable, stream), 1);
+    OK(cudaFreeAsync(at, stream));
+    /* Managed memory, and a copy of two planes of 2 rows of 12 bytes. */
+    OK(cudaMallocManaged(&at, sizeof numbers, 1));
+    OK(is_new ? cudaMemPrefetchAsync(at, sizeof numbers, (place_t){1, 0}, 0u, stream)
+              : cudaMemPrefetchAsync(at, sizeof numbers, 0, stream));
+    OK(is_new ? cudaMemAdvise(at, sizeof numbers, 3, (place_t){2, 0}) : cudaMemAdvise(at, sizeof numbers, 3, -1));
+    for (unsigned i = 0; i < COUNT; i++) ((unsigned *)at)[i] = 5 * i;
+    OK(launch(4, 256, parameters, stream));
+    OK(cudaDeviceSynchronize());
+    for (unsigned i = 0; i < COUNT; i++) IS(((unsigned *)at)[i] == 15 * i + 100);
+    copy_t copy = {.from = {numbers, 12, 12, 2}, .extent = {12, 2, 2}, .kind = TO_DEVICE};
+    OK(cudaMalloc3D(&copy.to, (extent_t){12, 2, 2}));
+    OK(cudaMemcpy3D(&copy));
+    memset(results, 0, sizeof results);
+    copy = (copy_t){.from = copy.to, .to = {results, 12, 12, 2}, .extent = {12, 2, 2}, .kind = TO_HOST};
+    OK(cudaMemcpy3D(&copy));
+    IS(!memcmp(results, numbers, 48) && results[12] == 0);
+    OK(cudaFree(copy.from.at) | cudaFree(at) | cudaStreamDestroy(stream));
+    printf("graphs\n");
 }
 
 /* The layout of cudaDeviceProp for each version of the runtime. */
@@ -372,6 +475,7 @@ int main(int count, char **arguments) {
     if (!strcmp(arguments[1], "run")) run();
     if (!strcmp(arguments[1], "rows")) rows();
     if (!strcmp(arguments[1], "errors")) errors();
+    if (!strcmp(arguments[1], "graphs")) graphs();
     if (!strcmp(arguments[1], "properties")) properties();
     if (!strcmp(arguments[1], "threads")) threads();
     if (!strcmp(arguments[1], "contexts")) contexts();

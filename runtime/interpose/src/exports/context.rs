@@ -71,7 +71,7 @@ entry_points! { CONTEXT:
         // Removed from this thread's stack only if it is on top. Elsewhere, its next use returns an
         // error.
         change_stack(|stack| stack.pop_if(|top| *top == context))?;
-        shim.client.destroy_context(context)
+        shim.destroy_context(context)
     }
 
     fn cuCtxSetCurrent(context: CUcontext) {
@@ -126,7 +126,10 @@ entry_points! { CONTEXT:
     }
 
     fn cuCtxSynchronize() {
-        Shim::current()?.0.client.synchronize()
+        let (mut shim, _) = Shim::current()?;
+        shim.refuse_all_captured()?;
+        let waited = shim.client.synchronize();
+        shim.waited(waited)
     }
 
     fn cuCtxGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) {
@@ -170,11 +173,11 @@ fn existing(shim: &Shim, context: CUcontext) -> Result<Option<u32>, Code> {
 fn release(device: CUdevice) -> Result<(), Code> {
     let mut shim = Shim::get()?;
     check_device(device)?;
-    if shim.contexts.release()? { shim.client.destroy_context(PRIMARY) } else { Ok(()) }
+    if shim.contexts.release()? { shim.destroy_context(PRIMARY) } else { Ok(()) }
 }
 
 fn reset(device: CUdevice) -> Result<(), Code> {
     let mut shim = Shim::get()?;
     check_device(device)?;
-    if shim.contexts.reset() { shim.client.destroy_context(PRIMARY) } else { Ok(()) }
+    if shim.contexts.reset() { shim.destroy_context(PRIMARY) } else { Ok(()) }
 }

@@ -3,13 +3,17 @@
 use super::entry_points;
 use crate::arguments::{In, Out};
 use crate::shim::Shim;
+use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use atoll_session::Code;
 
 /// Attributes that are always 0, since host memory is not mapped into the device: mapped host
-/// memory, managed memory, access to pageable memory, registered memory by its address, stream
-/// memory operations, pools, virtual memory management, and host memory by handle.
-const ABSENT: [i32; 20] = [19, 83, 88, 89, 91, 92, 93, 94, 98, 100, 101, 102, 103, 110, 115, 116, 117, 119, 122, 123];
+/// memory, use of managed memory by both at once, access to pageable memory, registered memory by
+/// its address, stream memory operations, virtual memory management, and host memory by handle.
+const ABSENT: [i32; 18] = [19, 88, 89, 91, 92, 93, 94, 98, 100, 101, 102, 103, 110, 116, 117, 119, 122, 123];
+
+/// Attributes that are always 1, since this library provides them: managed memory, and pools.
+const PRESENT: [i32; 2] = [CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED];
 
 /// Attributes of peers have numbers below this.
 const PEER_ATTRIBUTES_END: c_int = 6;
@@ -92,6 +96,9 @@ entry_points! { DEVICE:
     fn cuDeviceGetAttribute(value: Out<c_int>, attribute: CUdevice_attribute, device: CUdevice) {
         let shim = Shim::get()?;
         check_device(device)?;
+        if PRESENT.contains(&attribute) {
+            return value.set(1);
+        }
         let of_device = shim.client.facts().attribute(attribute).ok_or(Code::INVALID_VALUE)?;
         value.set(if ABSENT.contains(&attribute) { 0 } else { of_device })
     }

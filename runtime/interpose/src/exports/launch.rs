@@ -4,6 +4,7 @@ use super::entry_points;
 use crate::arguments::{Argument, In, Out, Place};
 use crate::handles::{Kind, number, stream_number};
 use crate::shim::Shim;
+use crate::work::{Kernel, Shape, Work};
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use atoll_session::{Code, KernelFacts, active_blocks, available_shared, best_block, limits};
@@ -15,14 +16,6 @@ const IGNORED: [c_uint; 4] = [
     CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
     CU_LAUNCH_ATTRIBUTE_PRIORITY,
 ];
-
-/// Grid, block, dynamic shared memory in bytes, and whether all blocks run at once.
-struct Shape {
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared_bytes: u32,
-    is_cooperative: bool,
-}
 
 entry_points! { LAUNCH:
     fn cuLaunchKernel(
@@ -124,9 +117,21 @@ fn launch(
     let (mut shim, _) = Shim::current()?;
     let kernel = number(Kind::Kernel, function)?;
     let facts = shim.client.kernel_facts(kernel)?;
-    let params = if extra.is_null() { read_each(&facts, each)? } else { read_buffer(&facts, extra)? };
+    let params = read_params(&facts, each, extra)?;
+    let stream = stream_number(stream)?;
+    if shim.is_captured(stream)? {
+        let work = Work::Kernel(Kernel::new(kernel, *shape, &facts, params));
+        work.check(&shim)?;
+        return shim.capture(stream, work);
+    }
+    shim.managed_to_device()?;
     let rest = (shape.shared_bytes, shape.is_cooperative);
-    shim.client.launch(stream_number(stream)?, kernel, [shape.grid, shape.block], rest, &params)
+    shim.client.launch(stream, kernel, [shape.grid, shape.block], rest, &params)
+}
+
+/// The parameter block of a kernel.
+pub(super) fn read_params(facts: &KernelFacts, each: In<Place>, extra: In<Place>) -> Result<Vec<u8>, Code> {
+    if extra.is_null() { read_each(facts, each) } else { read_buffer(facts, extra) }
 }
 
 /// The parameter block, read from the address of each parameter.

@@ -2,7 +2,7 @@
 
 use super::entry_points;
 use crate::arguments::{In, Out, Place};
-use crate::handles::{Kind, handle, stream_number};
+use crate::handles::{Kind, handle};
 use crate::shim::Shim;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
@@ -25,6 +25,7 @@ entry_points! { MEMORY:
     fn cuMemAlloc_v2(at: Out<CUdeviceptr>, bytes: usize) {
         at.is_wanted()?;
         let (mut shim, context) = Shim::current()?;
+        shim.forbid_in_capture()?;
         at.set(shim.client.allocate(context, bytes as u64)?)
     }
 
@@ -37,6 +38,7 @@ entry_points! { MEMORY:
             return Err(Code::INVALID_VALUE);
         }
         let (mut shim, context) = Shim::current()?;
+        shim.forbid_in_capture()?;
         let row = width.checked_next_multiple_of(limits::ALIGN_BYTES as usize).ok_or(Code::OUT_OF_MEMORY)?;
         let bytes = row.checked_mul(height).ok_or(Code::OUT_OF_MEMORY)?;
         at.set(shim.client.allocate(context, bytes as u64)?)?;
@@ -45,20 +47,11 @@ entry_points! { MEMORY:
 
     fn cuMemFree_v2(at: CUdeviceptr) {
         let (mut shim, _) = Shim::current()?;
-        if at == 0 { Ok(()) } else { shim.client.free(at) }
-    }
-
-    fn cuMemAllocAsync(at: Out<CUdeviceptr>, bytes: usize, stream: CUstream) {
-        at.is_wanted()?;
-        let (mut shim, context) = Shim::current()?;
-        shim.client.check_stream(stream_number(stream)?)?;
-        at.set(shim.client.allocate(context, bytes as u64)?)
-    }
-
-    fn cuMemFreeAsync(at: CUdeviceptr, stream: CUstream) {
-        let (mut shim, _) = Shim::current()?;
-        shim.client.check_stream(stream_number(stream)?)?;
-        shim.client.free(at)
+        if at == 0 {
+            return Ok(());
+        }
+        shim.forbid_in_capture()?;
+        shim.free(at)
     }
 
     fn cuMemHostAlloc(at: Out<Place>, bytes: usize, flags: c_uint) {
@@ -71,6 +64,7 @@ entry_points! { MEMORY:
 
     fn cuMemFreeHost(at: Place) {
         let (mut shim, _) = Shim::current()?;
+        shim.forbid_in_capture()?;
         // A recorded copy to the host may still write into the memory.
         let waited = shim.client.complete_copies();
         shim.host.free(at.address())?;
@@ -142,11 +136,12 @@ fn attribute(shim: &Shim, value: Place, wanted: CUpointer_attribute, at: CUdevic
         CU_POINTER_ATTRIBUTE_CONTEXT => value.out::<CUcontext>().set(handle(Kind::Context, found.context)),
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE => value.out().set(CU_MEMORYTYPE_DEVICE),
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER => value.out().set(at),
-        CU_POINTER_ATTRIBUTE_IS_MANAGED => value.out().set(0 as c_uint),
+        CU_POINTER_ATTRIBUTE_IS_MANAGED => value.out().set(c_uint::from(shim.managed.holds(at))),
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => value.out().set(0 as c_int),
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => value.out().set(found.span.at),
         CU_POINTER_ATTRIBUTE_RANGE_SIZE => value.out().set(found.span.bytes as usize),
         CU_POINTER_ATTRIBUTE_MAPPED => value.out().set(1 as c_uint),
+        CU_POINTER_ATTRIBUTE_HOST_POINTER if shim.managed.holds(at) => value.out().set(at),
         CU_POINTER_ATTRIBUTE_HOST_POINTER => Err(Code::INVALID_VALUE),
         _ => Err(Code::NOT_SUPPORTED),
     }
@@ -155,6 +150,7 @@ fn attribute(shim: &Shim, value: Place, wanted: CUpointer_attribute, at: CUdevic
 fn host_alloc(at: Out<Place>, bytes: usize, flags: c_uint) -> Result<(), Code> {
     at.is_wanted()?;
     let (mut shim, _) = Shim::current()?;
+    shim.forbid_in_capture()?;
     at.set(Place::at(shim.host.allocate(bytes, flags)?))
 }
 

@@ -4,6 +4,7 @@ use super::entry_points;
 use crate::arguments::{Out, Place};
 use crate::handles::{Kind, handle, number, stream_number};
 use crate::shim::Shim;
+use crate::work::{HostCall, Work};
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use atoll_session::Code;
@@ -18,15 +19,27 @@ entry_points! { STREAM:
     }
 
     fn cuStreamDestroy_v2(stream: CUstream) {
-        Shim::current()?.0.client.destroy_stream(number(Kind::Stream, stream)?)
+        let stream = number(Kind::Stream, stream)?;
+        let (mut shim, _) = Shim::current()?;
+        shim.client.destroy_stream(stream)?;
+        shim.graphs.forget_stream(stream);
+        shim.sweep_graph_memory()
     }
 
     fn cuStreamSynchronize(stream: CUstream) {
-        Shim::current()?.0.client.synchronize_stream(stream_number(stream)?)
+        let stream = stream_number(stream)?;
+        let (mut shim, _) = Shim::current()?;
+        shim.refuse_captured(stream)?;
+        let waited = shim.client.synchronize_stream(stream);
+        shim.waited(waited)
     }
 
     fn cuStreamQuery(stream: CUstream) {
-        Shim::current()?.0.client.query_stream(stream_number(stream)?)
+        let stream = stream_number(stream)?;
+        let (mut shim, _) = Shim::current()?;
+        shim.refuse_captured(stream)?;
+        shim.client.query_stream(stream)?;
+        shim.managed_to_host()
     }
 
     fn cuStreamGetPriority(stream: CUstream, priority: Out<c_int>) {
@@ -51,17 +64,38 @@ entry_points! { STREAM:
         id.set(stream.into())
     }
 
-    fn cuStreamWaitEvent(stream: CUstream, event: CUevent, _flags: c_uint) {
+    fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) {
         let (stream, event) = (stream_number(stream)?, number(Kind::Event, event)?);
-        Shim::current()?.0.client.wait_event(stream, event)
+        let (mut shim, _) = Shim::current()?;
+        let is_captured = shim.is_captured(stream)?;
+        let is_recorded = shim.client.is_recorded(event)?;
+        match (is_captured, flags) {
+            (true, CU_EVENT_WAIT_EXTERNAL) => return shim.capture(stream, Work::Wait(event)),
+            (_, 0) => {}
+            _ => return Err(Code::INVALID_VALUE),
+        }
+        let stands_for_captured = shim.graphs.is_captured(event);
+        if stream == 0 && stands_for_captured {
+            return Err(Code::STREAM_CAPTURE_IMPLICIT);
+        }
+        // An event that was never recorded counts as complete, also for a captured stream.
+        if (is_recorded || stands_for_captured) && shim.graphs.capture_wait(stream, event)? {
+            return Ok(());
+        }
+        shim.client.wait_event(stream, event)
     }
 
     fn cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: Place) {
-        let function = function.ok_or(Code::INVALID_VALUE)?;
-        Shim::current()?.0.client.synchronize_stream(stream_number(stream)?)?;
-        // SAFETY: the program passes a function to be called with this value. The lock is not held
-        // during the call.
-        unsafe { function(pointer(data)) };
+        let call = HostCall { function: function.ok_or(Code::INVALID_VALUE)?, data: data.address() };
+        let stream = stream_number(stream)?;
+        let (mut shim, _) = Shim::current()?;
+        if shim.is_captured(stream)? {
+            return shim.capture(stream, Work::Host(call));
+        }
+        let waited = shim.client.synchronize_stream(stream);
+        shim.waited(waited)?;
+        drop(shim);
+        call.call();
         Ok(())
     }
 
@@ -71,31 +105,15 @@ entry_points! { STREAM:
             let (mut shim, _) = Shim::current()?;
             let stream = stream_number(stream)?;
             shim.client.check_stream(stream)?;
-            shim.client.synchronize_stream(stream)
+            shim.refuse_captured(stream)?;
+            let waited = shim.client.synchronize_stream(stream);
+            shim.waited(waited)
         };
-        // SAFETY: as above. The callback gets the error. The call itself succeeds, since on an
-        // error the program would not expect the callback to have run.
+        // SAFETY: the program passes a function to be called with these values. The lock is not held
+        // during the call. The callback gets the error. The call itself succeeds, since on an error
+        // the program would not expect the callback to have run.
         unsafe { callback(stream, waited.err().map_or(0, |code| code.0), pointer(data)) };
         Ok(())
-    }
-
-    fn cuStreamIsCapturing(stream: CUstream, status: Out<CUstreamCaptureStatus>) {
-        Shim::current()?.0.client.check_stream(stream_number(stream)?)?;
-        status.set(CU_STREAM_CAPTURE_STATUS_NONE)
-    }
-
-    fn cuStreamGetCaptureInfo_v2(
-        stream: CUstream, status: Out<CUstreamCaptureStatus>, _id: Out<u64>, _graph: Out<CUgraph>,
-        _dependencies: Place, _count: Out<usize>
-    ) {
-        Shim::current()?.0.client.check_stream(stream_number(stream)?)?;
-        status.set(CU_STREAM_CAPTURE_STATUS_NONE)
-    }
-
-    fn cuThreadExchangeStreamCaptureMode(mode: Out<CUstreamCaptureMode>) {
-        Shim::check()?;
-        // Nothing is captured, so the mode has no effect. The previous mode is always the default.
-        mode.set(CU_STREAM_CAPTURE_MODE_GLOBAL)
     }
 }
 

@@ -134,14 +134,14 @@ static void begin(void) {
     DO(cuCtxSetCurrent(context));
 }
 
-static CUhandle kernel(CUhandle module, const char *name) {
+__attribute__((unused)) static CUhandle kernel(CUhandle module, const char *name) {
     CUhandle function;
     DO(cuModuleGetFunction(&function, module, name));
     return function;
 }
 
 /* A checksum of bytes. */
-static uint32_t digest(const void *data, size_t bytes) {
+__attribute__((unused)) static uint32_t digest(const void *data, size_t bytes) {
     uint32_t sum = 2166136261u;
     for (size_t i = 0; i < bytes; i++) sum = (sum ^ ((const uint8_t *)data)[i]) * 16777619u;
     return sum;

@@ -223,7 +223,7 @@ typedef struct {
 extern CUresult cuMemcpy2D_v2(const rows_copy *);
 extern CUresult cuMemAllocPitch_v2(CUdeviceptr *, size_t *, size_t, size_t, unsigned);
 extern CUresult cuMemsetD2D8_v2(CUdeviceptr, size_t, unsigned char, size_t, size_t);
-extern CUresult cuMemAllocManaged(CUdeviceptr *, size_t, unsigned);
+extern CUresult cuMemcpyPeer(CUdeviceptr, CUhandle, CUdeviceptr, CUhandle, size_t);
 extern CUresult cuGetExportTable(const void **, const unsigned char *);
 extern CUresult cuLibraryLoadData(CUhandle *, const void *, int *, void **, unsigned, int *, void **, unsigned);
 extern CUresult cuLibraryGetKernel(CUhandle *, CUhandle, const char *);
@@ -256,8 +256,8 @@ static int rows(void) {
             uint8_t expected = from < 0 || from >= WIDTH ? 0 : from == 1 || from == 2 ? 99 : row * WIDTH + from;
             if (back[row * 16 + i] != expected) { printf("row %d, byte %d\n", row, i); return 1; }
         }
-    SAY_IF_NOT(801, cuMemAllocManaged(&at, 16, 1));
-    SAY_IF_NOT(801, cuMemAllocManaged(&at, 16, 1));
+    SAY_IF_NOT(801, cuMemcpyPeer(at, 0, at, 0, 16));
+    SAY_IF_NOT(801, cuMemcpyPeer(at, 0, at, 0, 16));
     /* Private tables of NVIDIA's driver: the one that its runtime needs, and another one. */
     static const unsigned char id[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
                                          0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9}, other[16];

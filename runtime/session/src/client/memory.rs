@@ -2,7 +2,7 @@
 
 use crate::client::{Busy, Client};
 use crate::code::Code;
-use crate::limits::COPY_BYTES_MAX;
+use crate::limits::{ALIGN_BYTES, COPY_BYTES_MAX};
 use crate::ranges::Span;
 use crate::record::Record;
 use crate::transport::Transport;
@@ -45,11 +45,16 @@ impl<T: Transport> Client<T> {
 
     /// Allocates memory. It is zero, or has the contents of memory that the session freed.
     pub fn allocate(&mut self, context: u32, bytes: u64) -> Result<u64, Code> {
+        self.allocate_at(context, bytes, ALIGN_BYTES)
+    }
+
+    /// Allocates memory at a multiple of `align`, a power of two and at least [`ALIGN_BYTES`].
+    pub fn allocate_at(&mut self, context: u32, bytes: u64, align: u64) -> Result<u64, Code> {
         self.check()?;
         if bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let at = self.arena.take(bytes)?;
+        let at = self.arena.take(bytes, align)?;
         self.ranges.insert(Span { at, bytes }, Owner::Allocation { context })?;
         self.push(&Record::Allocate { at, bytes })?;
         Ok(at)
@@ -73,6 +78,11 @@ impl<T: Transport> Client<T> {
             Owner::Allocation { context } => MemoryKind { span, context, is_allocation: true },
             Owner::Variable { context, .. } => MemoryKind { span, context, is_allocation: false },
         })
+    }
+
+    /// Returns an error unless a range of device memory exists.
+    pub fn check_span(&self, span: Span) -> Result<(), Code> {
+        self.ranges.check(span)
     }
 
     /// Copies to the device. The bytes are read before the call returns.

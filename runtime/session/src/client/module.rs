@@ -195,11 +195,25 @@ impl<T: Transport> Client<T> {
         &mut self,
         stream: u32,
         kernel: u32,
-        [grid, block]: [[u32; 3]; 2],
-        (shared_bytes, is_cooperative): (u32, bool),
+        shape: [[u32; 3]; 2],
+        rest: (u32, bool),
         params: &[u8],
     ) -> Result<(), Code> {
         self.check_stream(stream)?;
+        self.check_launch(kernel, shape, rest.0, params)?;
+        let ([grid, block], (shared_bytes, is_cooperative)) = (shape, rest);
+        let cooperative = is_cooperative.into();
+        self.push(&Record::Launch { stream, kernel, grid, block, shared_bytes, cooperative, params })
+    }
+
+    /// Returns the error of a launch that can be found without the server.
+    pub fn check_launch(
+        &self,
+        kernel: u32,
+        [grid, block]: [[u32; 3]; 2],
+        shared_bytes: u32,
+        params: &[u8],
+    ) -> Result<(), Code> {
         let facts = &self.kernels.get(&kernel).ok_or(Code::INVALID_HANDLE)?.facts;
         let threads = block.iter().fold(1u64, |threads, size| threads.saturating_mul((*size).into()));
         let is_empty = grid.iter().chain(&block).any(|size| *size == 0);
@@ -219,7 +233,6 @@ impl<T: Transport> Client<T> {
         if i64::from(shared_bytes) > i64::from(facts.attributes[DYNAMIC_SHARED]) {
             return Err(Code::INVALID_VALUE);
         }
-        let cooperative = is_cooperative.into();
-        self.push(&Record::Launch { stream, kernel, grid, block, shared_bytes, cooperative, params })
+        Ok(())
     }
 }

@@ -127,6 +127,11 @@ impl<T: Transport> Client<T> {
         if self.event(event)?.is_recorded { self.push(&Record::WaitEvent { stream, event }) } else { self.check() }
     }
 
+    /// Whether an event was ever recorded. An error if it does not exist.
+    pub fn is_recorded(&self, event: u32) -> Result<bool, Code> {
+        self.event(event).map(|event| event.is_recorded)
+    }
+
     /// Waits for an event.
     pub fn synchronize_event(&mut self, event: u32) -> Result<(), Code> {
         let is_open = self.is_open(event)?;

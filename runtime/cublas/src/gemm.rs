@@ -18,7 +18,7 @@ const A_ALONG: u32 = 8;
 const B_ALONG: u32 = 16;
 
 /// A matrix in device memory, with its strides in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Matrix {
     /// Its address, or that of an array with an address for each matrix of the batch.
     pub(crate) at: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Matrix {
 
 impl Matrix {
     /// The transposed matrix.
-    pub(crate) fn transposed(self) -> Matrix {
+    fn transposed(self) -> Matrix {
         Matrix { row: self.column, column: self.row, ..self }
     }
 
@@ -89,7 +89,7 @@ impl Gemm {
             return Ok(());
         }
         let has_no_sum = self.k == 0 || self.factors.is_alpha_zero();
-        let is_in_place = self.c.at == self.d.at && self.epilogue.is_none();
+        let is_in_place = self.c == self.d && self.epilogue.is_none();
         if has_no_sum && is_in_place && self.factors.is_beta_one() {
             return Ok(());
         }

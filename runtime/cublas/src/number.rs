@@ -140,13 +140,12 @@ impl Factors {
 
     /// Whether alpha is known to be 0.
     pub(crate) fn is_alpha_zero(self) -> bool {
-        // Minus zero is zero.
-        let magnitude = match self.types.sum {
-            Number::F64 => self.alpha << 1,
-            Number::F32 => u64::from((self.alpha as u32) << 1),
-            _ => self.alpha,
-        };
-        !self.on_device && magnitude == 0
+        !self.on_device && is_zero(self.types.sum, self.alpha)
+    }
+
+    /// Whether beta is known to be 0.
+    pub(crate) fn is_beta_zero(self) -> bool {
+        !self.on_device && is_zero(self.types.sum, self.beta)
     }
 
     /// Whether beta is known to be 1.
@@ -162,6 +161,15 @@ fn bits(types: Types, at: At<u8>) -> Result<u64, Status> {
         Number::F16 => from_half(at.cast::<u16>().get()?).to_bits().into(),
         _ => at.cast::<u32>().get()?.into(),
     })
+}
+
+/// Whether these are the bits of 0 or -0.
+fn is_zero(sum: Number, bits: u64) -> bool {
+    match sum {
+        Number::F64 => bits << 1 == 0,
+        Number::F32 => (bits as u32) << 1 == 0,
+        _ => bits == 0,
+    }
 }
 
 /// The bits of 1.

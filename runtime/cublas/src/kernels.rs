@@ -156,7 +156,7 @@ fn vector_variables(number: Number) -> Variables {
     texts(&names).chain([bytes]).collect()
 }
 
-fn texts<'a>(names: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = (String, String)> + use<'a> {
+fn texts<'a>(names: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = (String, String)> {
     names.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
 }
 
@@ -205,7 +205,10 @@ mod tests {
     fn a_thread_stages_every_element_of_a_tile_once() {
         for tile in [Tile::Wide, Tile::Narrow, Tile::Thin] {
             assert_eq!(tile.rows() * DEPTH % tile.threads(), 0, "{tile:?}");
-            assert!(tile.columns() * DEPTH % tile.threads() == 0 || tile.columns() * DEPTH < tile.threads(), "{tile:?}");
+            assert!(
+                tile.columns() * DEPTH % tile.threads() == 0 || tile.columns() * DEPTH < tile.threads(),
+                "{tile:?}"
+            );
         }
     }
 }

@@ -15,6 +15,7 @@
 //! | `number` | types of numbers, and factors (`alpha` and `beta`) |
 //! | `lt` | descriptors of cuBLASLt |
 //! | `arguments` | pointer arguments of the program |
+//! | `checks` | checks of other arguments |
 //! | `driver` | the driver's library, generated from the table of `runtime/cuda-api` |
 //! | `status` | results, and their names and texts |
 //! | `version` | which version of cuBLAS the process has loaded |
@@ -41,6 +42,7 @@ compile_error!("the library is for Linux: it is loaded under the names that cuBL
 compile_error!("parameters of kernels are stored as 64-bit numbers");
 
 mod arguments;
+mod checks;
 mod driver;
 mod exports;
 mod gemm;

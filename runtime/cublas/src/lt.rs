@@ -4,7 +4,7 @@
 //! attribute.
 
 use crate::arguments::At;
-use crate::exports::refused;
+use crate::checks::{self, refused};
 use crate::gemm::{Activation, Matrix};
 use crate::number::{Number, Types};
 use crate::status::Status;
@@ -291,7 +291,7 @@ pub(crate) fn plan(name: &'static str, operation: At<Operation>, layouts: [At<La
     let types = types.filter(|types| has_types && Number::of(number(operation[2])) == Some(types.scale));
     let Some(types) = types else {
         let [compute, scale] = [number(operation[1]), number(operation[2])];
-        return Err(refused(name, &format!("computation {compute}, factors {scale} and types {data_types:?}")));
+        return Err(refused(name, &format!("types {data_types:?} with computation {compute} and factors {scale}")));
     };
     let on_device = match operation[3] {
         0 => false,
@@ -320,7 +320,7 @@ pub(crate) fn plan(name: &'static str, operation: At<Operation>, layouts: [At<La
 }
 
 fn is_transposed(word: u64) -> Result<bool, Status> {
-    crate::exports::is_transposed(word as u32 as c_int)
+    checks::is_transposed(word as u32 as c_int)
 }
 
 /// Rows and columns of a layout, and its strides in bytes.

@@ -45,10 +45,9 @@ impl Status {
             | error::DEVICE_UNAVAILABLE
             | error::INVALID_CONTEXT
             | error::CONTEXT_IS_DESTROYED => Status::NOT_INITIALIZED,
-            error::INVALID_IMAGE
-            | error::NO_BINARY_FOR_GPU
-            | error::INVALID_PTX
-            | error::UNSUPPORTED_PTX_VERSION => Status::ARCH_MISMATCH,
+            error::INVALID_IMAGE | error::NO_BINARY_FOR_GPU | error::INVALID_PTX | error::UNSUPPORTED_PTX_VERSION => {
+                Status::ARCH_MISMATCH
+            }
             error::NOT_SUPPORTED => Status::NOT_SUPPORTED,
             _ => Status::EXECUTION_FAILED,
         }

@@ -171,8 +171,7 @@ fn scale(register: &str, bits: &str, sum: Number) -> Vec<String> {
     if sum == Number::F64 {
         return vec![format!("mov.b64 {register}, {bits};"), from_memory];
     }
-    let mut statements =
-        vec![format!("cvt.u32.u64 %t, {bits};"), format!("mov.b32 {register}, %t;"), from_memory];
+    let mut statements = vec![format!("cvt.u32.u64 %t, {bits};"), format!("mov.b32 {register}, %t;"), from_memory];
     if sum == Number::F32 {
         statements.push(format!("@%is_half ld.global.b16 %h, [{bits}];"));
         statements.push(format!("@%is_half cvt.f32.f16 {register}, %h;"));

@@ -63,11 +63,8 @@ pub(crate) fn change(
     let elements = count_of(count)?;
     // With increment 0, elements are written several times: one after the other, as BLAS does.
     let is_written_once = y.increment != 0 && (name != "swap" || x.increment != 0);
-    let (blocks, threads) = if is_written_once {
-        (elements.div_ceil(VECTOR_THREADS).min(BLOCKS_MAX), VECTOR_THREADS)
-    } else {
-        (1, 1)
-    };
+    let (blocks, threads) =
+        if is_written_once { (elements.div_ceil(VECTOR_THREADS).min(BLOCKS_MAX), VECTOR_THREADS) } else { (1, 1) };
     let ((x_at, x_step), (y_at, y_step)) = (x.first(count, number), y.first(count, number));
     let flags = if on_device { ON_DEVICE } else { 0 };
     let values = [elements.into(), x_at, x_step as u64, y_at, y_step as u64, bits, flags];

@@ -1,7 +1,8 @@
 //! Level 3: products of matrices.
 
-use super::{entry_points, is_transposed, refused, sizes};
+use super::entry_points;
 use crate::arguments::At;
+use crate::checks::{is_transposed, refused, sizes};
 use crate::gemm::{Gemm, Matrix};
 use crate::handle::{HandleId, with};
 use crate::number::{Factors, Number, Types};
@@ -192,7 +193,7 @@ fn operand((at, ld, stride): (u64, i64, i64)) -> Operand {
 /// The types for a type of computation and the types of A, B and C.
 fn types(name: &'static str, compute: c_int, [a, b, c]: [c_int; 3]) -> Result<Types, Status> {
     Types::of(compute, [a, b, c])
-        .ok_or_else(|| refused(name, &format!("computation {compute} of types {a}, {b} and {c}")))
+        .ok_or_else(|| refused(name, &format!("types {a}, {b} and {c} with computation {compute}")))
 }
 
 /// C = alpha * op(A) * op(B) + beta * C.

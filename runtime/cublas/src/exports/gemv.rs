@@ -1,8 +1,9 @@
 //! Level 2: products of a matrix and a vector, which are products of matrices with one column, and
 //! products of two vectors.
 
-use super::{entry_points, is_transposed, sizes};
+use super::entry_points;
 use crate::arguments::At;
+use crate::checks::{is_transposed, refused, sizes};
 use crate::gemm::{Gemm, Matrix};
 use crate::handle::{Call, HandleId, with};
 use crate::number::{Factors, Number, Types};
@@ -118,13 +119,12 @@ fn gemv(
     // An array has the addresses that the program gives, from which the first elements are not
     // computed here.
     if has_arrays && (x.step < 0 || y.step < 0) {
-        return Err(super::refused(name, "negative increments"));
+        return Err(refused(name, "negative increments"));
     }
     let bytes = number.bytes();
     let batch_step = |operand: Operand| if has_arrays { ADDRESS_BYTES } else { operand.stride.wrapping_mul(bytes) };
     let (lengths, gemm_rows, depth) = if is_transposed { ([m, n], columns, rows) } else { ([n, m], rows, columns) };
-    let a_matrix =
-        Matrix { at: a.at, row: bytes, column: a.step.wrapping_mul(bytes), batch: batch_step(a) };
+    let a_matrix = Matrix { at: a.at, row: bytes, column: a.step.wrapping_mul(bytes), batch: batch_step(a) };
     let of_vector = |operand: Operand, length: i64| {
         let (at, row) = Vector { at: operand.at, increment: operand.step }.first(length, number);
         Matrix { at, row, column: 0, batch: batch_step(operand) }

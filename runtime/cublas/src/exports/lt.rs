@@ -1,7 +1,8 @@
 //! cuBLASLt: descriptors, heuristics and products.
 
-use super::{entry_points, sizes};
+use super::entry_points;
 use crate::arguments::At;
+use crate::checks::sizes;
 use crate::gemm::{Epilogue, Gemm, Matrix};
 use crate::handle::{HandleId, settings, with};
 use crate::lt::{

@@ -190,10 +190,9 @@ pub(crate) fn initialize<const N: usize>(at: At<[u64; N]>, bytes: usize, words: 
 }
 
 impl Kind {
-    /// Reads a descriptor.
+    /// Reads a descriptor; its first word first, since descriptors of other kinds are shorter.
     fn read<const N: usize>(&self, at: At<[u64; N]>) -> Result<[u64; N], Status> {
-        let words = at.get()?;
-        if words.first() == Some(&self.first) { Ok(words) } else { Err(Status::INVALID_VALUE) }
+        if at.cast::<u64>().get()? == self.first { at.get() } else { Err(Status::INVALID_VALUE) }
     }
 
     fn attribute(&self, number: c_int) -> Result<&'static Attribute, Status> {

@@ -2,9 +2,14 @@
 #include "check.h"
 #include <pthread.h>
 
-#define OPERATION(name) int name()
-OPERATION(cublasSaxpy_v2); OPERATION(cublasDaxpy_v2); OPERATION(cublasSscal_v2); OPERATION(cublasDscal_v2);
-OPERATION(cublasScopy_v2); OPERATION(cublasDcopy_v2); OPERATION(cublasSswap_v2); OPERATION(cublasDswap_v2);
+typedef int axpy_t(void *, int, const void *, const void *, int, void *, int);
+typedef int scal_t(void *, int, const void *, void *, int);
+typedef int copy_t(void *, int, const void *, int, void *, int);
+typedef int swap_t(void *, int, void *, int, void *, int);
+axpy_t cublasSaxpy_v2, cublasDaxpy_v2;
+scal_t cublasSscal_v2, cublasDscal_v2;
+copy_t cublasScopy_v2, cublasDcopy_v2;
+swap_t cublasSswap_v2, cublasDswap_v2;
 int cublasSdot_v2(void *, int, const void *, int, const void *, int, void *);
 int cublasDdot_v2(void *, int, const void *, int, const void *, int, void *);
 int cublasSnrm2_v2(void *, int, const void *, int, void *), cublasDnrm2_v2(void *, int, const void *, int, void *);

@@ -24,6 +24,11 @@ pub(crate) struct Program {
 impl Program {
     /// Compiles a C file, linked with the library of sessions.
     pub(crate) fn compile(source: &Path) -> Result<Program> {
+        Program::compile_with(source, &[])
+    }
+
+    /// Compiles a C file, linked with further libraries too: names, and files beside the program.
+    pub(crate) fn compile_with(source: &Path, libraries: &[(&str, &str)]) -> Result<Program> {
         let folder = tempfile::tempdir()?;
         let direct = folder.path().join("direct");
         std::fs::create_dir(&direct)?;
@@ -32,7 +37,11 @@ impl Program {
         let mut command = Command::new("cc");
         command.args(["-O1", "-pthread", "-o"]).arg(folder.path().join("program")).arg(source);
         command.arg(format!("-L{}", folder.path().display())).arg("-l:libcuda.so.1");
-        let output = command.output().context("a C compiler")?;
+        for (name, file) in libraries {
+            std::os::unix::fs::symlink(program(file), folder.path().join(name))?;
+            command.arg(format!("-l:{name}"));
+        }
+        let output = command.arg("-lm") = command.output().context("a C compiler")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(Program { folder })
     }
@@ -116,6 +125,26 @@ fn programs_give_the_outputs_of_the_stand_in_and_are_billed() -> Result<()> {
     let billed: f64 = rows.iter().filter_map(|row| row["device_s"].as_f64()).sum();
     ensure!(billed > 0.0, "the sessions are billed: {usage}");
     Ok(())
+}
+
+#[test]
+fn cublas_computes_in_a_session() -> Result<()> {
+    let setup = Setup::start(&[], CONFIG)?;
+    let libraries = [
+        ("libcublas.so.12", "libatoll_cublas.so"),
+        ("libcublasLt.so.12", "libatoll_cublas.so"),
+        ("libcudart.so.12", "libatoll_cudart.so"),
+    ];
+    let programs = root().join("runtime/cublas/tests/programs");
+    for (name, parts) in [("products", ["plain", "batches"]), ("lt", ["epilogues", "others"])] {
+        let program = Program::compile_with(&programs.join(format!("{name}.c")), &libraries)?;
+        for part in parts {
+            let output = program.run(&setup, &["--tenant", "team"], &[part])?;
+            let (found, said) = (text(&output.stdout), text(&output.stderr));
+            ensure!(found == format!("{part}\n") && said.is_empty(), "{found}\n{said}\n{}", log(&setup));
+        }
+    }
+    all_gone(&setup)
 }
 
 #[test]

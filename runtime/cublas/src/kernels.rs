@@ -163,6 +163,7 @@ fn texts<'a>(names: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = (String, S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_passes::{FenceForm, Fencing, PassOptions, transform_with};
 
     /// Types by `cublasComputeType_t` and `cudaDataType`.
     const COMBINATIONS: [(i32, [i32; 3]); 9] = [
@@ -198,6 +199,18 @@ mod tests {
             assert!(!text.contains("${") && !text.contains("\n@"), "{code:?}");
             let module = atoll_ptx::parse(&text).unwrap_or_else(|errors| panic!("{code:?}: {errors}"));
             atoll_ptx::verify(&module).unwrap_or_else(|faults| panic!("{code:?}: {faults}"));
+        }
+    }
+
+    #[test]
+    fn every_kernel_can_be_fenced() {
+        for code in all() {
+            let mut module = atoll_ptx::parse(&code.ptx()).expect("valid PTX");
+            let options = PassOptions { fence_form: FenceForm::Mask, ..PassOptions::default() };
+            let report = transform_with(&mut module, &["fence_memory"], &options, &mut |_, _| {}).expect("a pass");
+            for kernel in report.kernels {
+                assert!(matches!(kernel.fencing, Fencing::Fenced { .. }), "{code:?}: {:?}", kernel.fencing);
+            }
         }
     }
 

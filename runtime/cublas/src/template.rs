@@ -173,6 +173,7 @@ fn scale(register: &str, bits: &str, sum: Number) -> Vec<String> {
     }
     let mut statements = vec![format!("cvt.u32.u64 %t, {bits};"), format!("mov.b32 {register}, %t;"), from_memory];
     if sum == Number::F32 {
+        statements.push("mov.b16 %h, 0;".to_owned());
         statements.push(format!("@%is_half ld.global.b16 %h, [{bits}];"));
         statements.push(format!("@%is_half cvt.f32.f16 {register}, %h;"));
     }

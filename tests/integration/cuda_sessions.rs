@@ -41,7 +41,7 @@ impl Program {
             std::os::unix::fs::symlink(program(file), folder.path().join(name))?;
             command.arg(format!("-l:{name}"));
         }
-        let output = command.arg("-lm") = command.output().context("a C compiler")?;
+        let output = command.arg("-lm").output().context("a C compiler")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(Program { folder })
     }

@@ -5,6 +5,7 @@ mod gemm;
 mod gemv;
 mod info;
 mod lt;
+mod matrices;
 mod missing;
 mod settings;
 mod vector;

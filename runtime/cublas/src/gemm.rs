@@ -17,6 +17,10 @@ const ARRAYS: u32 = 4;
 const A_ALONG: u32 = 8;
 const B_ALONG: u32 = 16;
 
+/// Flags of the kernel: only elements on or below, or on or above the diagonal.
+const LOWER: u32 = 64;
+const UPPER: u32 = 128;
+
 /// A matrix in device memory, with its strides in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Matrix {
@@ -32,7 +36,7 @@ pub(crate) struct Matrix {
 
 impl Matrix {
     /// The transposed matrix.
-    fn transposed(self) -> Matrix {
+    pub(crate) fn transposed(self) -> Matrix {
         Matrix { row: self.column, column: self.row, ..self }
     }
 
@@ -61,6 +65,16 @@ pub(crate) enum Activation {
     Gelu = 2,
 }
 
+/// Which elements of D are computed; the others stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    All,
+    /// On and below the diagonal.
+    Lower,
+    /// On and above the diagonal.
+    Upper,
+}
+
 /// D = activation(alpha * A * B + beta * C + bias), for each matrix of the batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gemm {
@@ -80,6 +94,7 @@ pub(crate) struct Gemm {
     /// Whether the matrices are given by arrays of addresses.
     pub(crate) has_arrays: bool,
     pub(crate) epilogue: Option<Epilogue>,
+    pub(crate) part: Part,
 }
 
 impl Gemm {
@@ -93,7 +108,8 @@ impl Gemm {
         if has_no_sum && is_in_place && self.factors.is_beta_one() {
             return Ok(());
         }
-        let problem = if self.m == 1 && self.n > 1 && self.epilogue.is_none() { self.transposed() } else { self };
+        let is_row = self.m == 1 && self.n > 1 && self.part == Part::All && self.epilogue.is_none();
+        let problem = if is_row { self.transposed() } else { self };
         problem.launch_tiles(call)
     }
 
@@ -144,6 +160,8 @@ impl Gemm {
         let mut flags = factors.flags();
         let mut set = |flag, is_set: bool| flags |= if is_set { flag } else { 0 };
         set(ARRAYS, self.has_arrays);
+        set(LOWER, self.part == Part::Lower);
+        set(UPPER, self.part == Part::Upper);
         set(A_ALONG, a.column.unsigned_abs() < a.row.unsigned_abs());
         set(B_ALONG, b.column.unsigned_abs() < b.row.unsigned_abs());
         let (bias, bias_batch, activation) = self

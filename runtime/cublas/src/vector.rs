@@ -1,6 +1,7 @@
-//! Operations on vectors.
+//! Operations on vectors, and sums of matrices.
 
 use crate::arguments::At;
+use crate::gemm::Matrix;
 use crate::handle::Call;
 use crate::kernels::{Code, VECTOR_THREADS};
 use crate::number::{Factors, Number, Types};
@@ -9,6 +10,9 @@ use crate::status::Status;
 /// Blocks of an operation that changes vectors: enough for any device; each thread then has several
 /// elements.
 const BLOCKS_MAX: u32 = 1024;
+
+/// Blocks of a sum of matrices in y.
+const COLUMN_BLOCKS_MAX: u32 = 65_535;
 
 /// Flags of the kernels: the factor is an address; an index has 64 bits.
 const ON_DEVICE: u64 = 1;
@@ -69,6 +73,24 @@ pub(crate) fn change(
     let flags = if on_device { ON_DEVICE } else { 0 };
     let values = [elements.into(), x_at, x_step as u64, y_at, y_step as u64, bits, flags];
     call.launch((Code::Vector(number), name), ([blocks, 1, 1], threads), &values)
+}
+
+/// C = alpha * A + beta * B, of `rows` rows and `columns` columns, neither 0.
+pub(crate) fn add(
+    call: &mut Call<'_>,
+    number: Number,
+    [rows, columns]: [u32; 2],
+    factors: Factors,
+    [a, b, c]: [Matrix; 3],
+) -> Result<(), Status> {
+    let flags = if factors.on_device { ON_DEVICE } else { 0 };
+    let mut values = vec![rows.into(), columns.into()];
+    for matrix in [a, b, c] {
+        values.extend([matrix.at, matrix.row as u64, matrix.column as u64]);
+    }
+    values.extend([factors.alpha, factors.beta, flags]);
+    let grid = [rows.div_ceil(VECTOR_THREADS), columns.min(COLUMN_BLOCKS_MAX), 1];
+    call.launch((Code::Vector(number), "geam"), (grid, VECTOR_THREADS), &values)
 }
 
 /// An operation with a number as its result, of type `number`: `dot`, `asum` or `nrm2`.

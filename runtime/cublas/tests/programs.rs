@@ -67,7 +67,7 @@ fn products_of_all_types_and_transposes_are_those_of_loops() {
 
 #[test]
 fn products_of_one_type_batches_and_matrices_with_vectors_are_those_of_loops() {
-    run("products", &["plain", "batches", "vectors"]);
+    run("products", &["plain", "batches", "vectors", "matrices"]);
 }
 
 #[test]

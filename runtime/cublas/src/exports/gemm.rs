@@ -3,7 +3,7 @@
 use super::entry_points;
 use crate::arguments::At;
 use crate::checks::{is_transposed, refused, sizes};
-use crate::gemm::{Gemm, Matrix};
+use crate::gemm::{Gemm, Matrix, Part};
 use crate::handle::{HandleId, with};
 use crate::number::{Factors, Number, Types};
 use crate::status::Status;
@@ -232,6 +232,7 @@ fn product(handle: HandleId, product: Product) -> Result<(), Status> {
             batch: count,
             has_arrays,
             epilogue: None,
+            part: Part::All,
         }
         .launch(call)
     })

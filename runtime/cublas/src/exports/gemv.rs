@@ -4,7 +4,7 @@
 use super::entry_points;
 use crate::arguments::At;
 use crate::checks::{is_transposed, refused, sizes};
-use crate::gemm::{Gemm, Matrix};
+use crate::gemm::{Gemm, Matrix, Part};
 use crate::handle::{Call, HandleId, with};
 use crate::number::{Factors, Number, Types};
 use crate::status::Status;
@@ -143,6 +143,7 @@ fn gemv(
         batch: count,
         has_arrays,
         epilogue: None,
+        part: Part::All,
     }
     .launch(call)
 }
@@ -178,6 +179,7 @@ fn ger(
         batch: 1,
         has_arrays: false,
         epilogue: None,
+        part: Part::All,
     }
     .launch(call)
 }

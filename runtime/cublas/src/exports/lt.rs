@@ -3,7 +3,7 @@
 use super::entry_points;
 use crate::arguments::At;
 use crate::checks::sizes;
-use crate::gemm::{Epilogue, Gemm, Matrix};
+use crate::gemm::{Epilogue, Gemm, Matrix, Part};
 use crate::handle::{HandleId, settings, with};
 use crate::lt::{
     Layout, OF_LAYOUT, OF_OPERATION, OF_PREFERENCE, Operation, Plan, Preference, allocate, free, initialize, layout,
@@ -214,6 +214,7 @@ fn multiply(
         batch,
         has_arrays: false,
         epilogue,
+        part: Part::All,
     };
     with(handle, |call| {
         let own = std::mem::replace(&mut call.state.stream, stream);

@@ -25,6 +25,8 @@ int cublasDgemv_v2(void *, int, int, int, const void *, const void *, int, const
 int cublasSgemvStridedBatched(void *, int, int, int, const void *, const void *, int, long long, const void *, int,
                               long long, const void *, void *, int, long long, int);
 int cublasDger_v2(void *, int, int, const void *, const void *, int, const void *, int, void *, int);
+int cublasDgeam(void *, int, int, int, int, const void *, const void *, int, const void *, const void *, int, void *, int);
+int cublasDsyrk_v2(void *, int, int, int, int, const void *, const void *, int, const void *, void *, int);
 int cublasCgemm_v2(void), cublasStrsm_v2(void), cublasDestroy_v2(void *);
 
 /* A combination of types: computation, A and B, C, alpha and beta. */
@@ -222,6 +224,49 @@ static void vectors(void) {
     drop(a), drop(x), drop(y);
 }
 
+/* C = alpha * op(A) + beta * op(B), and triangles of alpha * op(A) * op(A)' + beta * C. */
+static void matrices(void) {
+    enum { M = 67, NN = 35 };
+    double factors[] = {0.5, -2, 0};
+    for (int ops = 0; ops < 4; ops++) {
+        int a_t = ops & 1, b_t = ops >> 1, lda = (a_t ? NN : M) + 1, ldb = (b_t ? NN : M) + 2, ldc = M + 3;
+        numbers_t a = numbers(F64, (size_t)lda * (a_t ? M : NN), 1), b = numbers(F64, (size_t)ldb * (b_t ? M : NN), 2);
+        numbers_t c = numbers(F64, (size_t)ldc * NN, 3);
+        double *wanted = copy_of(c);
+        for (int j = 0; j < NN; j++)
+            for (int i = 0; i < M; i++)
+                wanted[i + j * ldc] = 0.5 * at(a, (size_t)(a_t ? j + i * lda : i + j * lda))
+                    - 2 * at(b, (size_t)(b_t ? j + i * ldb : i + j * ldb));
+        OK(cublasDgeam(handle, a_t, b_t, M, NN, &factors[0], a.device, lda, &factors[1], b.device, ldb, c.device, ldc));
+        compare("geam", c, wanted, 1);
+        /* Without B. */
+        for (int j = 0; j < NN; j++)
+            for (int i = 0; i < M; i++) wanted[i + j * ldc] = 0.5 * at(a, (size_t)(a_t ? j + i * lda : i + j * lda));
+        OK(cublasDgeam(handle, a_t, b_t, M, NN, &factors[0], a.device, lda, &factors[2], 0, ldb, c.device, ldc));
+        compare("geam of one matrix", c, wanted, 1);
+        FAILS(cublasDgeam(handle, T, N, M, NN, &factors[0], c.device, ldc, &factors[1], b.device, M, c.device, ldc),
+              INVALID_VALUE);
+        FAILS(cublasDgeam(handle, N, N, M, NN, &factors[0], a.device, M - 1, &factors[1], b.device, M, c.device, ldc),
+              INVALID_VALUE);
+        free(wanted);
+        /* The triangle, with the roles of the sizes. */
+        numbers_t s = numbers(F64, (size_t)ldc * M, 4);
+        wanted = copy_of(s);
+        for (int j = 0; j < M; j++)
+            for (int i = 0; i < M; i++) {
+                double sum = 0;
+                for (int l = 0; l < NN; l++)
+                    sum += at(a, (size_t)(a_t ? l + i * lda : i + l * lda)) * at(a, (size_t)(a_t ? l + j * lda : j + l * lda));
+                if (b_t ? i <= j : i >= j) wanted[i + j * ldc] = 0.5 * sum - 2 * wanted[i + j * ldc];
+            }
+        OK(cublasDsyrk_v2(handle, b_t, a_t, M, NN, &factors[0], a.device, lda, &factors[1], s.device, ldc));
+        compare("syrk", s, wanted, NN);
+        FAILS(cublasDsyrk_v2(handle, 2, a_t, M, NN, &factors[0], a.device, lda, &factors[1], s.device, ldc), INVALID_VALUE);
+        free(wanted);
+        drop(a), drop(b), drop(c), drop(s);
+    }
+}
+
 /* What is not read: A and B if alpha is 0 or k is 0, C if beta is 0. */
 static void rules(void) {
     enum { M = 35, NN = 20, K = 9 };
@@ -317,6 +362,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(test, "plain")) plain();
     else if (!strcmp(test, "batches")) batches();
     else if (!strcmp(test, "vectors")) vectors();
+    else if (!strcmp(test, "matrices")) matrices();
     else if (!strcmp(test, "rules")) rules();
     else if (!strcmp(test, "refusals")) refusals();
     else return 2;

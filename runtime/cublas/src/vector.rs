@@ -1,6 +1,7 @@
 //! Operations on vectors, and sums of matrices.
 
 use crate::arguments::At;
+use crate::checks::refused;
 use crate::gemm::Matrix;
 use crate::handle::Call;
 use crate::kernels::{Code, VECTOR_THREADS};
@@ -37,8 +38,8 @@ impl Vector {
 }
 
 /// The number of elements, at least one, as a kernel gets it.
-fn count_of(count: i64) -> Result<u32, Status> {
-    let count = i32::try_from(count).map_err(|_| Status::NOT_SUPPORTED)?;
+fn count_of(name: &'static str, count: i64) -> Result<u32, Status> {
+    let count = i32::try_from(count).map_err(|_| refused(name, "vectors of more than 2147483647 elements"))?;
     Ok(count.unsigned_abs())
 }
 
@@ -64,7 +65,7 @@ pub(crate) fn change(
         }
         None => (0, false),
     };
-    let elements = count_of(count)?;
+    let elements = count_of(name, count)?;
     // With increment 0, elements are written several times: one after the other, as BLAS does.
     let is_written_once = y.increment != 0 && (name != "swap" || x.increment != 0);
     let (blocks, threads) =
@@ -84,7 +85,7 @@ pub(crate) fn add(
     [a, b, c]: [Matrix; 3],
 ) -> Result<(), Status> {
     let flags = if factors.on_device { ON_DEVICE } else { 0 };
-    let mut values = vec![rows.into(), columns.into()];
+    let mut values: Vec<u64> = vec![rows.into(), columns.into()];
     for matrix in [a, b, c] {
         values.extend([matrix.at, matrix.row as u64, matrix.column as u64]);
     }
@@ -106,7 +107,7 @@ pub(crate) fn reduce(
     let is_empty = count <= 0 || (name != "dot" && x.increment <= 0);
     answer(call, bytes, is_empty, result, |call, at| {
         let ((x_at, x_step), (y_at, y_step)) = (x.first(count, number), y.first(count, number));
-        let values = [count_of(count)?.into(), x_at, x_step as u64, y_at, y_step as u64, at];
+        let values = [count_of(name, count)?.into(), x_at, x_step as u64, y_at, y_step as u64, at];
         call.launch((Code::Vector(number), name), ([1, 1, 1], VECTOR_THREADS), &values)
     })
 }
@@ -124,7 +125,7 @@ pub(crate) fn position(
     answer(call, bytes, is_empty, result, |call, at| {
         let (x_at, x_step) = x.first(count, number);
         let flags = if bytes == 8 { WIDE_INDEX } else { 0 };
-        let values = [count_of(count)?.into(), x_at, x_step as u64, at, flags];
+        let values = [count_of(name, count)?.into(), x_at, x_step as u64, at, flags];
         call.launch((Code::Vector(number), name), ([1, 1, 1], VECTOR_THREADS), &values)
     })
 }

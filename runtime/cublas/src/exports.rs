@@ -9,6 +9,7 @@ mod matrices;
 mod missing;
 mod settings;
 mod vector;
+mod vector_ex;
 
 use crate::status::Status;
 use std::ffi::c_int;

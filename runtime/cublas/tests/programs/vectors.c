@@ -16,6 +16,8 @@ int cublasSnrm2_v2(void *, int, const void *, int, void *), cublasDnrm2_v2(void 
 int cublasSasum_v2(void *, int, const void *, int, void *), cublasDasum_v2(void *, int, const void *, int, void *);
 int cublasIsamax_v2(void *, int, const void *, int, int *), cublasIdamax_v2(void *, int, const void *, int, int *);
 int cublasIsamin_v2(void *, int, const void *, int, int *), cublasIdamin_v2(void *, int, const void *, int, int *);
+int cublasDotEx(void *, int, const void *, int, int, const void *, int, int, void *, int, int);
+int cublasScalEx(void *, int, const void *, int, void *, int, int, int);
 int cublasIsamax_v2_64(void *, int64_t, const void *, int64_t, int64_t *);
 int cublasSgemm_v2(void *, int, int, int, int, int, const void *, const void *, int, const void *, int, const void *,
                    void *, int);
@@ -181,6 +183,11 @@ static void limits(void) {
     OK(cublasIsamax_v2_64(handle, 2, at, 1, &wide));
     IS(wide == 1);
     FAILS(cublasSnrm2_v2(handle, 2, at, 1, 0), INVALID_VALUE);
+    float pair[2] = {3, 4}, half = 0.5;
+    OK(cudaMemcpy(at, pair, sizeof pair, TO_DEVICE));
+    OK(cublasScalEx(handle, 2, &half, F32, at, F32, 1, F32));
+    OK(cublasDotEx(handle, 2, at, F32, 1, at, F32, 1, &norm, F32, F32));
+    IS(norm == 6.25);
     OK(cudaFree(at));
 }
 

@@ -155,8 +155,9 @@ impl Gemm {
     }
 
     /// The parameters of the kernel, in its order.
-    fn parameters(&self, first: u32) -> [u64; 26] {
+    fn parameters(&self, first: u32) -> [u64; 28] {
         let Gemm { a, b, c, d, factors, .. } = *self;
+        let [alpha, beta, alpha_at, beta_at] = factors.parameters();
         let mut flags = factors.flags();
         let mut set = |flag, is_set: bool| flags |= if is_set { flag } else { 0 };
         set(ARRAYS, self.has_arrays);
@@ -172,8 +173,10 @@ impl Gemm {
             b.at,
             c.at,
             d.at,
-            factors.alpha,
-            factors.beta,
+            alpha,
+            beta,
+            alpha_at,
+            beta_at,
             a.row as u64,
             a.column as u64,
             b.row as u64,

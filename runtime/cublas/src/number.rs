@@ -132,6 +132,14 @@ impl Factors {
         Ok(Factors { beta: one(types.sum), beta_is_number: true, ..factors })
     }
 
+    /// The parameters of a kernel: the bits of alpha and beta, and their addresses.
+    pub(crate) fn parameters(self) -> [u64; 4] {
+        let split = |value, is_number: bool| if is_number { (value, 0) } else { (0, value) };
+        let (alpha, alpha_at) = split(self.alpha, !self.on_device);
+        let (beta, beta_at) = split(self.beta, !self.on_device || self.beta_is_number);
+        [alpha, beta, alpha_at, beta_at]
+    }
+
     /// The flags of the kernel.
     pub(crate) fn flags(self) -> u32 {
         let half = self.on_device && self.types.scale == Number::F16;

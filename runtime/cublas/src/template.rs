@@ -5,8 +5,8 @@
 //!   the beginning of a line.
 //! - `@load TYPE REGISTER PREDICATE ADDRESS` loads a number into a register of the type in which the
 //!   kernel computes, or 0 if the predicate is false; `@store TYPE PREDICATE ADDRESS REGISTER` stores
-//!   it. `@scale REGISTER BITS` reads a factor from its bits, or from memory if the predicate
-//!   `%on_device` holds. They use the registers `%h` (16 bits) and `%t`.
+//!   it. `@scale REGISTER BITS ADDRESS` reads a factor from its bits, or from memory if the predicate
+//!   `%on_device` holds: two registers, so that no number is taken for an address. They use the registers `%h` (16 bits) and `%t`.
 //!
 //! Templates are part of the library; a mistake in one is found by the tests of `kernels`.
 
@@ -121,7 +121,7 @@ fn statements(line: &str, sum: Number) -> Vec<String> {
     match *words.as_slice() {
         ["@load", number, register, predicate, address] => load(number, register, (predicate, address), sum),
         ["@store", number, predicate, address, register] => store(number, (predicate, address), register),
-        ["@scale", register, bits] => scale(register, bits, sum),
+        ["@scale", register, bits, address] => scale(register, bits, address, sum),
         _ => unreachable!("a template has no other directives: {line}"),
     }
 }
@@ -165,16 +165,16 @@ fn store(number: &str, (predicate, address): (&str, &str), register: &str) -> Ve
     }
 }
 
-fn scale(register: &str, bits: &str, sum: Number) -> Vec<String> {
+fn scale(register: &str, bits: &str, address: &str, sum: Number) -> Vec<String> {
     let name = sum.name();
-    let from_memory = format!("@%on_device ld.global.{name} {register}, [{bits}];");
+    let from_memory = format!("@%on_device ld.global.{name} {register}, [{address}];");
     if sum == Number::F64 {
         return vec![format!("mov.b64 {register}, {bits};"), from_memory];
     }
     let mut statements = vec![format!("cvt.u32.u64 %t, {bits};"), format!("mov.b32 {register}, %t;"), from_memory];
     if sum == Number::F32 {
         statements.push("mov.b16 %h, 0;".to_owned());
-        statements.push(format!("@%is_half ld.global.b16 %h, [{bits}];"));
+        statements.push(format!("@%is_half ld.global.b16 %h, [{address}];"));
         statements.push(format!("@%is_half cvt.f32.f16 {register}, %h;"));
     }
     statements

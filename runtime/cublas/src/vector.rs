@@ -55,15 +55,15 @@ pub(crate) fn change(
     if count <= 0 {
         return Ok(());
     }
-    let (bits, on_device) = match alpha {
+    let ([bits, _, address, _], on_device) = match alpha {
         Some(alpha) => {
             let factors = Factors::with_one(Types::all(number), call.state.on_device, alpha)?;
             if name == "axpy" && factors.is_alpha_zero() {
                 return Ok(());
             }
-            (factors.alpha, factors.on_device)
+            (factors.parameters(), factors.on_device)
         }
-        None => (0, false),
+        None => ([0; 4], false),
     };
     let elements = count_of(name, count)?;
     // With increment 0, elements are written several times: one after the other, as BLAS does.
@@ -72,7 +72,7 @@ pub(crate) fn change(
         if is_written_once { (elements.div_ceil(VECTOR_THREADS).min(BLOCKS_MAX), VECTOR_THREADS) } else { (1, 1) };
     let ((x_at, x_step), (y_at, y_step)) = (x.first(count, number), y.first(count, number));
     let flags = if on_device { ON_DEVICE } else { 0 };
-    let values = [elements.into(), x_at, x_step as u64, y_at, y_step as u64, bits, flags];
+    let values = [elements.into(), x_at, x_step as u64, y_at, y_step as u64, bits, address, flags];
     call.launch((Code::Vector(number), name), ([blocks, 1, 1], threads), &values)
 }
 
@@ -89,7 +89,8 @@ pub(crate) fn add(
     for matrix in [a, b, c] {
         values.extend([matrix.at, matrix.row as u64, matrix.column as u64]);
     }
-    values.extend([factors.alpha, factors.beta, flags]);
+    values.extend(factors.parameters());
+    values.push(flags);
     let grid = [rows.div_ceil(VECTOR_THREADS), columns.min(COLUMN_BLOCKS_MAX), 1];
     call.launch((Code::Vector(number), "geam"), (grid, VECTOR_THREADS), &values)
 }

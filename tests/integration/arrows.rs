@@ -34,6 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("atoll-proxy-kernels", &["atoll-ptx", "atoll-kgraph", "atoll-passes"]),
     ("atoll-core", &[]),
+    ("atoll-cublas", &["atoll-cuda-api"]),
     ("atoll-cuda", &["atoll-cuda-api"]),
     ("atoll-cuda-api", &[]),
     ("atoll-cudart", &["atoll-cuda-api", "atoll-fatbin"]),

@@ -24,6 +24,11 @@ pub(crate) struct Program {
 impl Program {
     /// Compiles a C file, linked with the library of sessions.
     pub(crate) fn compile(source: &Path) -> Result<Program> {
+        Program::compile_with(source, &[])
+    }
+
+    /// Compiles a C file, linked with further libraries too: names, and files beside the program.
+    pub(crate) fn compile_with(source: &Path, libraries: &[(&str, &str)]) -> Result<Program> {
         let folder = tempfile::tempdir()?;
         let direct = folder.path().join("direct");
         std::fs::create_dir(&direct)?;
@@ -32,7 +37,11 @@ impl Program {
         let mut command = Command::new("cc");
         command.args(["-O1", "-pthread", "-o"]).arg(folder.path().join("program")).arg(source);
         command.arg(format!("-L{}", folder.path().display())).arg("-l:libcuda.so.1");
-        let output = command.output().context("a C compiler")?;
+        for (name, file) in libraries {
+            std::os::unix::fs::symlink(program(file), folder.path().join(name))?;
+            command.arg(format!("-l:{name}"));
+        }
+        let output = command.arg("-lm").output().context("a C compiler")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(Program { folder })
     }
@@ -138,6 +147,26 @@ fn graphs_pools_and_managed_memory_work_on_the_host_device() -> Result<()> {
         let output = Program::compile(&folder.join(file))?.run(&setup, &["--tenant", "team"], &[mode])?;
         let (found, said) = (text(&output.stdout), text(&output.stderr));
         ensure!(output.status.success() && found.ends_with(end), "{mode}: {found}\n{said}\n{}", log(&setup));
+    }
+    all_gone(&setup)
+}
+
+#[test]
+fn cublas_computes_in_a_session() -> Result<()> {
+    let setup = Setup::start(&[], CONFIG)?;
+    let libraries = [
+        ("libcublas.so.12", "libatoll_cublas.so"),
+        ("libcublasLt.so.12", "libatoll_cublas.so"),
+        ("libcudart.so.12", "libatoll_cudart.so"),
+    ];
+    let programs = root().join("runtime/cublas/tests/programs");
+    for (name, parts) in [("products", ["plain", "batches"]), ("lt", ["epilogues", "others"])] {
+        let program = Program::compile_with(&programs.join(format!("{name}.c")), &libraries)?;
+        for part in parts {
+            let output = program.run(&setup, &["--tenant", "team"], &[part])?;
+            let (found, said) = (text(&output.stdout), text(&output.stderr));
+            ensure!(found == format!("{part}\n") && said.is_empty(), "{found}\n{said}\n{}", log(&setup));
+        }
     }
     all_gone(&setup)
 }

@@ -15,9 +15,27 @@ pub const STAND_IN: &str = "libatoll_stand_in_cuda.so";
 /// The file of the CUDA runtime over any driver (`runtime/cudart`).
 pub const RUNTIME: &str = "libatoll_cudart.so";
 
-/// Names under which programs look for the driver, and for the runtime.
+/// The file of cuBLAS and cuBLASLt over any driver (`runtime/cublas`).
+pub const BLAS: &str = "libatoll_cublas.so";
+
+/// Names under which programs look for the driver.
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
-const RUNTIME_NAMES: [&str; 3] = ["libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"];
+
+/// Libraries over the driver, and the names under which programs look for them.
+const LIBRARIES: [(&str, &[&str]); 2] = [
+    (RUNTIME, &["libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"]),
+    (
+        BLAS,
+        &[
+            "libcublas.so.11",
+            "libcublas.so.12",
+            "libcublas.so.13",
+            "libcublasLt.so.11",
+            "libcublasLt.so.12",
+            "libcublasLt.so.13",
+        ],
+    ),
+];
 
 /// A file in the folder of this program, if it exists.
 pub fn beside(name: &str) -> Option<PathBuf> {
@@ -25,19 +43,21 @@ pub fn beside(name: &str) -> Option<PathBuf> {
     program.parent().map(|folder| folder.join(name)).filter(|file| file.is_file())
 }
 
-/// Links the library into `folder` under the driver's names. If the runtime lies beside the
-/// library, links it under the runtime's names too. Returns the environment variables by which a
+/// Links the library into `folder` under the driver's names. Links the runtime and cuBLAS under
+/// their names too, if they lie beside the library. Returns the environment variables by which a
 /// program finds them, before any installed ones, and the server.
 pub fn environment(folder: &Path, library: &Path, address: &Address) -> io::Result<[(&'static str, OsString); 2]> {
     let library = library.canonicalize()?;
     for name in NAMES {
         std::os::unix::fs::symlink(&library, folder.join(name))?;
     }
-    let runtime = library.with_file_name(RUNTIME);
-    if runtime.is_file() {
-        std::os::unix::fs::symlink(&runtime, folder.join(RUNTIME))?;
-        for name in RUNTIME_NAMES {
-            std::fs::write(folder.join(name), stub(name, RUNTIME))?;
+    for (file, names) in LIBRARIES {
+        let built = library.with_file_name(file);
+        if built.is_file() {
+            std::os::unix::fs::symlink(&built, folder.join(file))?;
+            for name in names {
+                std::fs::write(folder.join(name), stub(name, file))?;
+            }
         }
     }
     let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();

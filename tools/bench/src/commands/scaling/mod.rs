@@ -192,6 +192,9 @@ struct Row {
     /// The same of the oracle.
     oracle_device_s: f64,
     device_s_over_oracle: f64,
+    /// Of a daemon: the ratio that the simulated autoscaler has on the same load, with the device
+    /// time that requests took.
+    simulated_over_oracle: Option<f64>,
     /// How long devices had instances, in seconds.
     used_device_s: f64,
     devices_max: u64,
@@ -326,6 +329,7 @@ impl Row {
             device_s: report.promised_device_s,
             oracle_device_s: oracle,
             device_s_over_oracle: if oracle > 0.0 { report.promised_device_s / oracle } else { 0.0 },
+            simulated_over_oracle: None,
             used_device_s: report.used_device_s,
             devices_max: report.devices_max,
             created: Some(sum(|function| function.created)),
@@ -349,6 +353,7 @@ fn table(rows: &[Row]) -> Table {
         ("device-s", Align::Right),
         ("oracle", Align::Right),
         ("ratio", Align::Right),
+        ("simulated", Align::Right),
         ("in use", Align::Right),
         ("devices", Align::Right),
         ("created", Align::Right),
@@ -368,6 +373,7 @@ fn table(rows: &[Row]) -> Table {
             format!("{:.1}", row.device_s),
             format!("{:.1}", row.oracle_device_s),
             format!("{:.2}", row.device_s_over_oracle),
+            row.simulated_over_oracle.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),
             format!("{:.1}", row.used_device_s),
             row.devices_max.to_string(),
             count(row.created),

@@ -65,9 +65,10 @@ pub(super) fn run(args: &Args, shape: Shape, seed: u64) -> Result<Row> {
     let devices = args.fleet.device_names().len() as u32;
     daemon.stop()?;
     let Measured { report, service_ns, arrivals } = measured?;
-    let oracle = oracle(args, devices, service_ns, arrivals);
+    let [oracle, simulated] = simulated(args, devices, service_ns, arrivals);
     let row = Row::of("daemon", shape, seed, devices, &report, oracle);
-    Ok(Row { created: None, moves: None, move_cost_device_s: None, refused: None, ..row })
+    let simulated_over_oracle = (oracle > 0.0).then(|| simulated / oracle);
+    Ok(Row { simulated_over_oracle, created: None, moves: None, move_cost_device_s: None, refused: None, ..row })
 }
 
 struct Measured {
@@ -77,19 +78,21 @@ struct Measured {
     arrivals: Vec<u64>,
 }
 
-/// The device time of an oracle on the same load: a request takes what it took on the devices.
-fn oracle(args: &Args, devices: u32, service_ns: u64, arrivals: Vec<u64>) -> f64 {
-    let Ok(profile) = Profile::learned(100, QUOTA_PERCENT, service_ns, WINDOW_NS_DEFAULT) else { return 0.0 };
+/// The device time of an oracle and of the simulated autoscaler on the same load: a request takes
+/// what it took on the devices.
+fn simulated(args: &Args, devices: u32, service_ns: u64, arrivals: Vec<u64>) -> [f64; 2] {
+    let Ok(profile) = Profile::learned(100, QUOTA_PERCENT, service_ns, WINDOW_NS_DEFAULT) else { return [0.0; 2] };
     let function =
         ScaledFunction { name: NAME.into(), profile, config: super::config(args), constant_bytes: 0, arrivals };
     let setup = Scaled {
         hosts: vec![host(super::DEVICE); devices as usize],
         functions: vec![function],
         end_ns: end_ns(args),
-        start_ns: 0,
-        controller: Controller::Oracle,
+        start_ns: args.start_ms * 1_000_000,
+        controller: Controller::Autoscaler,
     };
-    simulate_scaling(&setup).promised_device_s
+    let autoscaler = simulate_scaling(&setup).promised_device_s;
+    [simulate_scaling(&Scaled { controller: Controller::Oracle, ..setup }).promised_device_s, autoscaler]
 }
 
 fn measure(args: &Args, daemon: &Daemon, shape: Shape, seed: u64) -> Result<Measured> {

@@ -25,6 +25,9 @@ const CHUNK_GROWTH: u64 = 8;
 /// Work shorter than this in total is not split: distributing it costs about as much.
 const SPLIT_NS_MIN: u64 = 2_000;
 
+/// How many times longer the chunks of preemptible launches may be than those of others.
+const STOPPABLE: u64 = 4;
+
 /// Chunks in a row that may end without a finished block before the launch counts as broken. Only a
 /// kernel that stops without writing its progress map reaches this limit.
 const FRUITLESS_CHUNKS_MAX: u32 = 100_000;
@@ -361,9 +364,13 @@ impl Active {
 
     fn chunk_blocks(&self, pacing: Pacing, compute_units: u32) -> u64 {
         let Some(block_ns) = self.block_ns else { return 1 };
-        let fair = self.waiting().div_ceil(2 * u64::from(compute_units));
+        // A single compute unit shares its launches with no other.
+        let sharing = if compute_units == 1 { 1 } else { 2 * u64::from(compute_units) };
+        let fair = self.waiting().div_ceil(sharing);
         let unsplit = SPLIT_NS_MIN / block_ns;
-        fair.max(unsplit).min(pacing.chunk_ns / block_ns).min(self.largest * CHUNK_GROWTH).max(1)
+        // Between the blocks of a preemptible launch, the stop word is checked anyway.
+        let chunk_ns = if self.launch.is_preemptible() { STOPPABLE * pacing.chunk_ns } else { pacing.chunk_ns };
+        fair.max(unsplit).min(chunk_ns / block_ns).min(self.largest * CHUNK_GROWTH).max(1)
     }
 
     fn finish(&mut self, outcome: &Outcome) {

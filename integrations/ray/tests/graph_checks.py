@@ -35,7 +35,7 @@ def numbers(tensor: Tensor) -> list[float]:
 
 def stages(source: str) -> list[Stage]:
     """Twice 3 x + b."""
-    share: dict[str, Any] = {"mem": "1M", "sm": 20, "quota": (0.2, 0.5), "class_": "rt"}
+    share: dict[str, Any] = {"mem": "16M", "sm": 20, "quota": (0.2, 0.5), "class_": "rt"}
     first = Stage("first", source, {"x": "x", "b": "b"}, **share)
     return [first, Stage("second", source, {"x": "first.y", "b": "b"}, **share)]
 

@@ -112,7 +112,7 @@ class Run:
                     }
                     done.add(going.step.name)
                 elif report.may_be_repeated or (self._idempotent and report.status in (None, ENDED)):
-                    self._start(going.step, going.tried)
+                    self._start(going.step, going.tried, report.problem)
                 elif report.status == LATE:
                     raise TimeoutError(
                         f"stage `{going.step.name}` of graph `{self._graph}` had {going.budget_s:.3f} s left, which "
@@ -136,9 +136,9 @@ class Run:
             raise TimeoutError(f"the deadline of graph `{self._graph}` passed while {what}")
         return left
 
-    def _start(self, step: Step, tried: set[tuple[str, str]]) -> None:
-        """Calls a stage on a replica that did not get it yet."""
-        endpoint, actor = self._replica(step, tried)
+    def _start(self, step: Step, tried: set[tuple[str, str]], problem: str | None = None) -> None:
+        """Calls a stage on a replica that did not get it yet. `problem` is why the last one did not run it."""
+        endpoint, actor = self._replica(step, tried, problem)
         tried.add((endpoint.url, endpoint.instance))
         budget = self._transit.budget(endpoint.node, self._left(f"stage `{step.name}` waited"))
         call = Call(tuple(name for name, _ in step.inputs), step.outputs, self._parameters, budget)
@@ -147,7 +147,7 @@ class Run:
         refs = actor.run.options(num_returns=1 + len(step.outputs)).remote(call, *tensors)
         self._going[refs[0]] = _Going(step, endpoint, list(refs[1:]), began, budget, tried)
 
-    def _replica(self, step: Step, tried: set[tuple[str, str]]) -> tuple[Endpoint, Any]:
+    def _replica(self, step: Step, tried: set[tuple[str, str]], problem: str | None) -> tuple[Endpoint, Any]:
         """The replica of the request's copy, or of the next copy that has one."""
         for refresh in (False, True):
             left = self._left(f"stage `{step.name}` waited")
@@ -160,4 +160,5 @@ class Run:
                 copies = 1 + max(copy for copy, _, _ in found)
                 _, endpoint, actor = min(found, key=lambda one: (one[0] - self._turn) % copies)
                 return endpoint, actor
-        raise NoReplica(f"no replica of stage `{step.name}` of graph `{self._graph}` takes requests")
+        said = f"; the last one: {problem}" if problem else ""
+        raise NoReplica(f"no replica of stage `{step.name}` of graph `{self._graph}` takes requests{said}")

@@ -13,6 +13,10 @@ NAMESPACE = "atoll"
 #: Calls that an actor answers side by side.
 CALLS = 64
 
+#: The arguments of the actors that this program has started, by name. Ray restarts an actor only while its arguments
+#: exist, and large ones exist only while the program that made them has references.
+_arguments: dict[str, list[Any]] = {}
+
 
 def start(kind: type, name: str, *arguments: Any) -> Any:
     """Starts an actor.
@@ -27,7 +31,10 @@ def start(kind: type, name: str, *arguments: Any) -> Any:
         "max_restarts": -1,
         "max_concurrency": CALLS,
     }
-    return ray.remote(kind).options(**options).remote(*arguments)
+    kept = [ray.put(argument) for argument in arguments]
+    actor = ray.remote(kind).options(**options).remote(*kept)
+    _arguments[name] = kept
+    return actor
 
 
 def find(name: str) -> Any:
@@ -39,7 +46,8 @@ def find(name: str) -> Any:
 
 
 def wait_for_end(name: str, until: float) -> None:
-    """Waits until the name of an actor is free, at most until this time of the monotonic clock."""
+    """Waits until the name of a killed actor is free, at most until this time of the monotonic clock."""
+    _arguments.pop(name, None)
     while time.monotonic() < until:
         try:
             find(name)

@@ -57,7 +57,7 @@ class GraphSpec:
 class GraphController:
     """Keeps a number of copies of a graph running."""
 
-    def __init__(self, spec: GraphSpec, bundles: list[bytes | None]) -> None:
+    def __init__(self, spec: GraphSpec, *bundles: bytes | None) -> None:
         self._spec = spec
         self._lock = threading.Lock()
         # One change of the number at a time, so that the kept number is also that of the stages.
@@ -156,7 +156,7 @@ def deploy_graph(
     ]
     spec = GraphSpec(name, plan, tuple(specs), copies, strategy, deadline_s, headroom)
     try:
-        controller = actors.start(GraphController, _actor(name), spec, [bundle for bundle, _ in loaded])
+        controller = actors.start(GraphController, _actor(name), spec, *(bundle for bundle, _ in loaded))
     except ValueError as error:
         message = f"there is a graph `{name}` already; use atoll_ray.get_graph({name!r}), or delete it"
         raise ValueError(message) from error

@@ -136,22 +136,8 @@ provide_cuda()
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 import tritonclient.utils.cuda_shared_memory as cudashm
+from triton_regions import count, refused
 from tritonclient.utils import InferenceServerException
-
-
-def count(status):
-    """The number of regions; a list over HTTP, a message over gRPC."""
-    return len(status) if isinstance(status, list) else len(status.regions)
-
-
-def refused(words, call):
-    try:
-        call()
-    except InferenceServerException as error:
-        for word in words:
-            assert word.lower() in error.message().lower(), f"{error.message()!r} does not say {word!r}"
-        return
-    raise AssertionError("nothing was refused")
 
 
 def shared(triton, region, size, offsets=(0, 0)):

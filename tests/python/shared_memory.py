@@ -12,7 +12,7 @@ import numpy as np
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 import tritonclient.utils.shared_memory as shm
-from tritonclient.utils import InferenceServerException
+from triton_regions import count, refused
 
 MODEL = "simple"
 PREFIX = f"/atoll_{os.getpid()}"
@@ -28,21 +28,6 @@ def write_model(path):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
     onnx.save(model, path)
-
-
-def count(status):
-    """The number of regions; a list over HTTP, a message over gRPC."""
-    return len(status) if isinstance(status, list) else len(status.regions)
-
-
-def refused(words, call):
-    try:
-        call()
-    except InferenceServerException as error:
-        for word in words:
-            assert word.lower() in error.message().lower(), f"{error.message()!r} does not say {word!r}"
-        return
-    raise AssertionError("nothing was refused")
 
 
 def example(triton, client):

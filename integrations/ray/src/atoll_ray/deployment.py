@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from . import actors
 from .controller import Controller
 from .daemon import Daemon, DaemonError
 from .endpoint import Endpoint, NoReplica
@@ -22,9 +23,6 @@ from .spec import Spec, check_replicas, priority
 from .tensor import DATATYPES
 
 log = logging.getLogger(__name__)
-
-#: Namespace of the actors of deployments in Ray.
-NAMESPACE = "atoll"
 
 #: Status of a request whose lease ended while it waited or ran.
 ENDED = 410
@@ -57,18 +55,7 @@ def deploy(
     name = name or (function if bundle is None else Path(source).stem)
     spec = Spec.of(name, function, sm, quota, mem, class_, replicas, ttl_s, strategy, headroom)
     try:
-        controller = (
-            ray.remote(Controller)
-            .options(
-                name=_actor(name),
-                namespace=NAMESPACE,
-                lifetime="detached",
-                num_cpus=0,
-                max_restarts=-1,
-                max_concurrency=64,
-            )
-            .remote(spec, bundle)
-        )
+        controller = actors.start(Controller, _actor(name), spec, bundle)
     except ValueError as error:
         message = f"there is a deployment `{name}` already; use atoll_ray.get({name!r}), or delete it"
         raise ValueError(message) from error
@@ -81,7 +68,7 @@ def get(name: str) -> Handle:
     Raises ``ValueError`` if there is none.
     """
     try:
-        return Handle(name, ray.get_actor(_actor(name), NAMESPACE))
+        return Handle(name, actors.find(_actor(name)))
     except ValueError as error:
         raise ValueError(f"there is no deployment `{name}`; atoll_ray.deploy creates one") from error
 
@@ -149,12 +136,7 @@ class Handle:
         except RayError as error:
             log.warning("the controller of %s does not answer: %s", self.name, error)
         ray.kill(self._controller)
-        while time.monotonic() < until:
-            try:
-                ray.get_actor(_actor(self.name), NAMESPACE)
-            except ValueError:
-                return
-            time.sleep(0.1)
+        actors.wait_for_end(_actor(self.name), until)
 
     def infer(
         self,

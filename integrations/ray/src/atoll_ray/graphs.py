@@ -18,9 +18,9 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayError
 
-from . import places
+from . import actors, places
 from .controller import Controller, InGraph
-from .deployment import NAMESPACE, load
+from .deployment import load
 from .endpoint import NoReplica
 from .hints import Hint, Teller
 from .kept import Kept
@@ -57,7 +57,7 @@ class GraphSpec:
 class GraphController:
     """Keeps a number of copies of a graph running."""
 
-    def __init__(self, spec: GraphSpec, bundles: list[bytes | None]) -> None:
+    def __init__(self, spec: GraphSpec, *bundles: bytes | None) -> None:
         self._spec = spec
         self._lock = threading.Lock()
         # One change of the number at a time, so that the kept number is also that of the stages.
@@ -155,16 +155,8 @@ def deploy_graph(
         for stage, (_, function) in zip(stages, loaded, strict=True)
     ]
     spec = GraphSpec(name, plan, tuple(specs), copies, strategy, deadline_s, headroom)
-    options: dict[str, Any] = {
-        "name": _actor(name),
-        "namespace": NAMESPACE,
-        "lifetime": "detached",
-        "num_cpus": 0,
-        "max_restarts": -1,
-        "max_concurrency": 64,
-    }
     try:
-        controller = ray.remote(GraphController).options(**options).remote(spec, [bundle for bundle, _ in loaded])
+        controller = actors.start(GraphController, _actor(name), spec, *(bundle for bundle, _ in loaded))
     except ValueError as error:
         message = f"there is a graph `{name}` already; use atoll_ray.get_graph({name!r}), or delete it"
         raise ValueError(message) from error
@@ -177,7 +169,7 @@ def get_graph(name: str) -> GraphHandle:
     Raises ``ValueError`` if there is none.
     """
     try:
-        return GraphHandle(name, ray.get_actor(_actor(name), NAMESPACE))
+        return GraphHandle(name, actors.find(_actor(name)))
     except ValueError as error:
         raise ValueError(f"there is no graph `{name}`; atoll_ray.deploy_graph creates one") from error
 
@@ -279,12 +271,7 @@ class GraphHandle:
             log.warning("the controller of graph %s does not answer: %s", self.name, error)
         ray.kill(self._controller)
         places.remove(self.name)
-        while time.monotonic() < until:
-            try:
-                ray.get_actor(_actor(self.name), NAMESPACE)
-            except ValueError:
-                return
-            time.sleep(0.1)
+        actors.wait_for_end(_actor(self.name), until)
 
     def _ask_replicas(self, timeout_s: float) -> Replicas:
         found: Replicas = ray.get(self._controller.replicas.remote(), timeout=timeout_s)

@@ -18,11 +18,12 @@ import ray
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
 
+from .actors import NAMESPACE
+
 log = logging.getLogger(__name__)
 
-#: Name and namespace of the actor.
+#: Name of the actor.
 ACTOR = "atoll-hints"
-NAMESPACE = "atoll"
 
 #: A deployment repeats its hint after this time, in seconds.
 REPEAT_S = 10.0

@@ -10,6 +10,7 @@ use atoll_kgraph::host_abi::{HOST_ABI_SYMBOL, HOST_ABI_VERSION, HostKernel};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most scratch memory that a kernel may need per compute unit, in bytes; more is a mistake of the
 /// compiler.
@@ -35,6 +36,8 @@ pub(crate) struct Module {
 pub(crate) struct Kernel {
     pub(crate) facts: KernelFacts,
     pub(crate) entry: HostKernel,
+    /// Time of one block in its last measured launch, in nanoseconds; 0 before.
+    block_ns: AtomicU64,
 }
 
 impl Module {
@@ -113,7 +116,17 @@ impl Kernel {
         let entry = unsafe {
             std::mem::transmute::<*const (), HostKernel>(std::ptr::with_exposed_provenance(address as usize))
         };
-        Ok(Kernel { facts: facts.clone(), entry })
+        Ok(Kernel { facts: facts.clone(), entry, block_ns: AtomicU64::new(0) })
+    }
+
+    /// Time of one block in the last measured launch, in nanoseconds.
+    pub(crate) fn block_ns(&self) -> Option<u64> {
+        Some(self.block_ns.load(Ordering::Relaxed)).filter(|&block_ns| block_ns > 0)
+    }
+
+    /// Keeps the time of one block for the next launch.
+    pub(crate) fn keep_block_ns(&self, block_ns: u64) {
+        self.block_ns.store(block_ns, Ordering::Relaxed);
     }
 }
 

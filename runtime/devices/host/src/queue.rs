@@ -3,8 +3,9 @@
 //! Launches run in order, one at a time; compute units take the blocks of a launch in chunks. After
 //! each chunk a compute unit may turn to a more urgent queue. So a chunk should be short compared
 //! with the acceptable delay of a real-time launch, and long compared with the cost of taking it.
-//! The block time of a kernel is unknown before it runs, so each launch starts with chunks of one
-//! block and enlarges them by the measured time.
+//! The block time of a launch is unknown before it runs, so it starts with chunks of one block and
+//! enlarges them by the measured time. A preemptible launch starts with the block time of the
+//! kernel's last launch: if that is too short now, the stop word still ends the chunk after a block.
 
 use super::fault::Stops;
 use super::launch::Launch;
@@ -163,6 +164,8 @@ struct Active {
     ended_ns: u64,
     /// Time of its chunks, summed over compute units.
     busy_ns: u64,
+    /// Time per block in the kernel's last launch, which sizes chunks until one is measured.
+    expected_ns: Option<u64>,
     /// Of the measured chunks: the recent longest time per block, and the largest number of blocks.
     block_ns: Option<u64>,
     largest: u64,
@@ -255,6 +258,9 @@ impl DeviceQueue {
             (.., true) => LaunchStatus::Evicted,
             _ => LaunchStatus::Complete,
         };
+        if let Some(block_ns) = active.block_ns {
+            active.launch.kernel().keep_block_ns(block_ns);
+        }
         let launch = active.launch.record.launch;
         self.reports.put(launch, active.launch.draft.finish());
         let Active { ended_ns, busy_ns, reexecuted_blocks, discarded_ns, .. } = active;
@@ -276,18 +282,19 @@ impl DeviceQueue {
 impl Active {
     fn new(launch: Launch, now_ns: u64) -> Active {
         let launch = Arc::new(launch);
-        let (returned, block_ns) = (Vec::new(), None);
+        let expected_ns = if launch.is_preemptible() { launch.kernel().block_ns() } else { None };
         Active {
             launch,
             next: 0,
-            returned,
+            returned: Vec::new(),
             time: RunTime::default(),
             failed: false,
             aborted: false,
             started_ns: None,
             ended_ns: now_ns,
             busy_ns: 0,
-            block_ns,
+            expected_ns,
+            block_ns: None,
             largest: 0,
             fruitless: 0,
             reexecuted_blocks: 0,
@@ -363,14 +370,15 @@ impl Active {
     }
 
     fn chunk_blocks(&self, pacing: Pacing, compute_units: u32) -> u64 {
-        let Some(block_ns) = self.block_ns else { return 1 };
+        let Some(block_ns) = self.block_ns.or(self.expected_ns) else { return 1 };
+        let growth = if self.block_ns.is_some() { self.largest.saturating_mul(CHUNK_GROWTH) } else { u64::MAX };
         // A single compute unit shares its launches with no other.
         let sharing = if compute_units == 1 { 1 } else { 2 * u64::from(compute_units) };
         let fair = self.waiting().div_ceil(sharing);
         let unsplit = SPLIT_NS_MIN / block_ns;
         // Between the blocks of a preemptible launch, the stop word is checked anyway.
         let chunk_ns = if self.launch.is_preemptible() { STOPPABLE * pacing.chunk_ns } else { pacing.chunk_ns };
-        fair.max(unsplit).min(chunk_ns / block_ns).min(self.largest * CHUNK_GROWTH).max(1)
+        fair.max(unsplit).min(chunk_ns / block_ns).min(growth).max(1)
     }
 
     fn finish(&mut self, outcome: &Outcome) {
@@ -388,7 +396,8 @@ impl Active {
             self.reexecuted_blocks += u64::from(outcome.stopped_at < outcome.given.end);
             // The finished blocks of the chunk are assumed to have taken the usual time.
             let finished = outcome.stopped_at - outcome.given.start;
-            self.discarded_ns += outcome.busy_ns().saturating_sub(finished * self.block_ns.unwrap_or(0));
+            let block_ns = self.block_ns.or(self.expected_ns).unwrap_or(0);
+            self.discarded_ns += outcome.busy_ns().saturating_sub(finished * block_ns);
         } else {
             self.measure(outcome);
             self.fruitless = if is_fruitless { self.fruitless + 1 } else { 0 };

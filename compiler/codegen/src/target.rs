@@ -6,6 +6,9 @@
 pub struct GemmTile {
     /// Number of warps of a block, stacked along the rows.
     pub warps: u32,
+    /// Number of warps of a block whose second operand is expensive to stage, or to read from
+    /// memory: all its rows share the cost.
+    pub warps_max: u32,
     /// Rows of a warp: the number of accumulators per thread and column.
     pub rows: u32,
     /// Columns of a thread, 32 apart.
@@ -36,12 +39,16 @@ pub struct TargetDescription {
     pub registers: Option<RegisterLimits>,
     /// The tile of matrix products and convolutions that are large enough.
     pub gemm: GemmTile,
-    /// Largest number of warps of a block whose second operand is gathered: all rows share the cost
-    /// of gathering.
-    pub gather_warps: u32,
-    /// Largest number of products of a block with more than `gemm.warps` warps. It bounds how long
+    /// The tile of products whose second operand is a matrix with many columns; `None` if it is
+    /// `gemm`.
+    pub wide_gemm: Option<GemmTile>,
+    /// Largest number of products of a block with more than its tile's `warps`. It bounds how long
     /// a block delays a more urgent launch.
-    pub gather_products_max: u32,
+    pub tall_products_max: u32,
+    /// Whether broadcasts from global memory are as fast as those from shared memory, and
+    /// prefetches are worth an instruction: the rows of a product are then not staged, and the
+    /// columns of the next round are prefetched.
+    pub caches_like_shared: bool,
     /// Accumulators per thread of a product with few rows.
     pub gemv_accumulators: u32,
     /// Warps per block, for kernels whose warps do not cooperate.
@@ -78,10 +85,11 @@ impl TargetDescription {
     pub fn host(level: HostLevel) -> TargetDescription {
         // The accumulators of a warp take `4 * rows` of 16 vector registers, or `2 * rows` of 32;
         // the remaining registers hold operands. A block of 64 rows amortises the cost of staging.
-        let (name, warps, rows, gather_warps) = match level {
+        let (name, warps, rows, warps_max) = match level {
             HostLevel::V3 => ("host-x86-64-v3", 32, 2, 32),
             HostLevel::V4 => ("host-x86-64-v4", 8, 8, 16),
         };
+        let gemm = GemmTile { warps, warps_max, rows, columns: 1, depth: 32, unroll: 4, vector_rows: false };
         TargetDescription {
             name: name.to_owned(),
             ptx_version: "7.0".to_owned(),
@@ -89,9 +97,18 @@ impl TargetDescription {
             threads_max: 1024,
             shared_bytes_max: 48 << 10,
             registers: None,
-            gemm: GemmTile { warps, rows, columns: 1, depth: 32, unroll: 4, vector_rows: false },
-            gather_warps,
-            gather_products_max: 10 << 20,
+            gemm,
+            // Two columns take half as many loads of rows for each product, and adjacent lines of
+            // the second operand.
+            wide_gemm: (level == HostLevel::V4).then_some(GemmTile {
+                warps: 11,
+                warps_max: 22,
+                rows: 6,
+                columns: 2,
+                ..gemm
+            }),
+            tall_products_max: 10 << 20,
+            caches_like_shared: true,
             gemv_accumulators: 8,
             warps: 4,
             elements_per_block: 16 << 10,
@@ -107,6 +124,7 @@ impl TargetDescription {
 
     /// NVIDIA GPUs since Turing; the driver compiles the text for newer ones.
     pub fn nvidia_sm75() -> TargetDescription {
+        let gemm = GemmTile { warps: 4, warps_max: 4, rows: 8, columns: 4, depth: 32, unroll: 8, vector_rows: true };
         TargetDescription {
             name: "nvidia-sm_75".to_owned(),
             ptx_version: "7.0".to_owned(),
@@ -116,9 +134,10 @@ impl TargetDescription {
             // The largest limit with which a compute unit still holds twelve warps; with lower
             // limits some kernels spill.
             registers: Some(RegisterLimits { per_block: 64 << 10, per_thread_max: 168 }),
-            gemm: GemmTile { warps: 4, rows: 8, columns: 4, depth: 32, unroll: 8, vector_rows: true },
-            gather_warps: 4,
-            gather_products_max: 0,
+            gemm,
+            wide_gemm: None,
+            tall_products_max: 0,
+            caches_like_shared: false,
             gemv_accumulators: 1,
             warps: 4,
             elements_per_block: 2 << 10,

@@ -131,7 +131,7 @@ fn golden_kernels() {
     golden("softmax", &m.output(&[y]), &host);
 
     // A tile that is small enough to read.
-    let tile = GemmTile { warps: 2, rows: 2, columns: 2, depth: 32, unroll: 4, vector_rows: true };
+    let tile = GemmTile { warps: 2, warps_max: 2, rows: 2, columns: 2, depth: 32, unroll: 4, vector_rows: true };
     let mut m = Model::new("matmul");
     let (a, b) = (m.x(&[50, 90]), m.x(&[90, 128]));
     let plain = MatMul { transpose_a: false, transpose_b: false, epilogue: PointProgram::default() };

@@ -183,6 +183,9 @@ pub(crate) enum Rule {
     BoundRow(usize, u64),
     /// Waits for copies of the thread; nothing to do.
     Wait,
+    /// Nothing to do in the form [`FenceForm::Trap`]: on its targets a prefetch never faults and
+    /// changes no register or memory. Rejected in the other form.
+    Prefetch,
 }
 
 /// Every instruction that may access memory or jump and has a rule. Instructions that are neither
@@ -206,6 +209,8 @@ pub(crate) const TABLE: &[(&str, Rule)] = &[
     ("cp.async.wait_all", Rule::Wait),
     ("ldmatrix", Rule::BoundRow(1, 16)),
     ("stmatrix", Rule::BoundRow(0, 16)),
+    ("prefetch.global.L1", Rule::Prefetch),
+    ("prefetch.global.L2", Rule::Prefetch),
 ];
 
 /// Modifiers of bounded accesses, besides types and cache hints: state spaces, order and scope,
@@ -245,7 +250,7 @@ pub(crate) fn fence_memory(module: &mut Module, form: FenceForm) -> Result<Vec<F
     if let Some(kernel) = module.kernels().find(|k| k.params.iter().any(|p| p.name.ends_with(REGISTERS[0].2))) {
         return Err(PassError::AlreadyFenced { kernel: kernel.name.to_string() });
     }
-    let (plans, refused) = plans(module, dialect);
+    let (plans, refused) = plans(module, dialect, form);
     let outcome = |kernel: &Function| match refused.get(&kernel.name) {
         Some(reason) => Fencing::Refused(reason.clone()),
         // The plan has checked that it fits.

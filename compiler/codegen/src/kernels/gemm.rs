@@ -26,7 +26,7 @@ pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Resu
     product.collapse();
     let tile = fitted(target, &product);
     let mut w = Writer::new(product.stem);
-    let block = Block::new(&mut w, &product, tile);
+    let block = Block::new(&mut w, target, &product, tile);
 
     let sums: Vec<Vec<Name>> =
         (0..tile.rows).map(|_| (0..tile.columns).map(|_| w.f32_variable(0.0)).collect()).collect();
@@ -40,7 +40,7 @@ pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Resu
         rows.stage(w, &block, k, &depth, &buffer);
         columns.stage(w, &block, k, &depth, &buffer);
         w.barrier();
-        multiply(w, &block, &sums, &buffer);
+        multiply(w, &block, &rows, &sums, k, &depth, &buffer);
         w.emit("sub.s32", [(&buffer).into(), last_buffer.clone(), (&buffer).into()]);
     });
     finish(&mut w, &block, &product, &sums)?;
@@ -50,26 +50,44 @@ pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Resu
     Ok(w.finish([LANES, tile.warps, 1], [column_tiles * product.batch_count(), row_tiles, Expr::Const(1)]))
 }
 
-/// The target's tile, with the number of warps that suits the product.
+/// The target's tile for the product, with the number of warps that suits it.
 fn fitted(target: &TargetDescription, product: &Product<'_>) -> GemmTile {
-    let mut tile = target.gemm;
+    let mut tile = target.wide_gemm.filter(|wide| is_wide(product, wide)).unwrap_or(target.gemm);
     if target.registers.is_some() && matches!(&product.b, Source::Windows(windows) if windows.axes.len() > 2) {
         // With a third axis, the positions of all columns would not fit into registers.
         tile.columns = (tile.columns / 2).max(1);
     }
-    let most = if is_worth_more_warps(target, product) { target.gather_warps } else { tile.warps };
+    let most = if is_worth_more_warps(target, product, tile) { tile.warps_max } else { tile.warps };
+    let most = most.min(warps_that_fit(target, product, tile));
     let needed = product.rows_bound().map_or(tile.warps, |rows| (rows as u32).div_ceil(tile.rows).max(1));
     // Blocks of equal height waste least: 9 warps of rows become 5 + 4, not 8 + 1.
     let blocks = needed.div_ceil(most);
     GemmTile { warps: needed.div_ceil(blocks), ..tile }
 }
 
+/// Whether the columns fill wide tiles about as well as tiles of 32 columns.
+fn is_wide(product: &Product<'_>, wide: &GemmTile) -> bool {
+    let Source::Matrix(_) = product.b else { return false };
+    let padded = |columns: i64, unit: i64| (columns + unit - 1) / unit * unit;
+    let Some(columns) = product.column_count().as_const() else { return true };
+    padded(columns, i64::from(wide.columns * LANES)) * 20 <= padded(columns, i64::from(LANES)) * 21
+}
+
 /// Whether a block with more warps stays within the limit on its products.
-fn is_worth_more_warps(target: &TargetDescription, product: &Product<'_>) -> bool {
-    let tile = target.gemm;
-    let per_depth = i64::from(target.gather_warps * tile.rows * tile.columns * LANES);
-    let products = product.depth.as_const().map(|depth| depth * per_depth);
-    matches!(product.b, Source::Windows(_)) && products.is_some_and(|p| p <= i64::from(target.gather_products_max))
+fn is_worth_more_warps(target: &TargetDescription, product: &Product<'_>, tile: GemmTile) -> bool {
+    let per_depth = i64::from(tile.warps_max * tile.rows * tile.columns * LANES);
+    let products = product.depth.as_const().map(|depth| depth.saturating_mul(per_depth));
+    products.is_some_and(|products| products <= i64::from(target.tall_products_max))
+}
+
+/// The number of warps whose staged rows fit into shared memory beside the staged columns.
+fn warps_that_fit(target: &TargetDescription, product: &Product<'_>, tile: GemmTile) -> u32 {
+    let threads = target.threads_max / LANES;
+    if rows::are_direct(target, product, tile) {
+        return threads;
+    }
+    let lines = target.shared_bytes_max / (2 * tile.depth * 4);
+    (lines.saturating_sub(tile.columns * LANES) / tile.rows).clamp(1, threads)
 }
 
 /// The position of a block, and the layout of its shared memory.
@@ -88,6 +106,13 @@ struct Block {
     ragged_rows: bool,
     ragged_columns: bool,
     ragged_depth: bool,
+    /// Whether rows are read from global memory instead of being staged.
+    direct_rows: bool,
+    /// First row that this warp stores, if it is not `first_row`: the rows of a warp that reads
+    /// them directly are moved up until all of them exist.
+    stored_from: Option<Int>,
+    /// Whether to prefetch the columns of the next round.
+    prefetches: bool,
     shared: Name,
     /// Offset of the staged columns, which follow the staged rows.
     columns_offset: u32,
@@ -96,8 +121,9 @@ struct Block {
 }
 
 impl Block {
-    fn new(w: &mut Writer, product: &Product<'_>, tile: GemmTile) -> Block {
-        let rows_bytes = tile.warps * tile.rows * tile.depth * 4;
+    fn new(w: &mut Writer, target: &TargetDescription, product: &Product<'_>, tile: GemmTile) -> Block {
+        let direct_rows = rows::are_direct(target, product, tile);
+        let rows_bytes = if direct_rows { 0 } else { tile.warps * tile.rows * tile.depth * 4 };
         let columns_bytes = tile.columns * LANES * tile.depth * 4;
         let buffer_bytes = rows_bytes + columns_bytes;
         let shared = w.shared("tile", 2 * buffer_bytes);
@@ -109,8 +135,14 @@ impl Block {
         let batch = sweep::unravel(w, &batch, &product.batch);
         let first_column = w.mul(&column_tile, &columns_per_block.into());
         let warp_row = w.mul(&warp, &tile.rows.into());
-        let first_row = w.mad(&y, &(tile.warps * tile.rows).into(), &warp_row);
+        let mut first_row = w.mad(&y, &(tile.warps * tile.rows).into(), &warp_row);
         let ragged = |size: &Expr, unit: u32| size.as_const().is_none_or(|size| size % i64::from(unit) != 0);
+        let ragged_rows = ragged(&product.rows, tile.warps * tile.rows);
+        let mut stored_from = None;
+        if let (true, true, Some(rows)) = (direct_rows, ragged_rows, product.rows.as_const()) {
+            stored_from = Some(first_row.clone());
+            first_row = w.min(&first_row, &Int::Known(rows - i64::from(tile.rows)));
+        }
         Block {
             tile,
             lane,
@@ -120,9 +152,12 @@ impl Block {
             first_column,
             row_count: w.size(&product.rows),
             column_count: w.size(&product.column_count()),
-            ragged_rows: ragged(&product.rows, tile.warps * tile.rows),
+            ragged_rows,
             ragged_columns: ragged(&product.column_count(), columns_per_block),
             ragged_depth: ragged(&product.depth, tile.depth),
+            direct_rows,
+            stored_from,
+            prefetches: target.caches_like_shared,
             shared,
             columns_offset: rows_bytes,
             buffer_bytes,
@@ -134,6 +169,14 @@ impl Block {
         self.ragged_columns.then(|| w.compare("lt.u32", column, &self.column_count))
     }
 
+    /// Whether this warp stores `row`; `None` if it always does.
+    fn row_guard(&self, w: &mut Writer, row: &Int) -> Option<Name> {
+        match &self.stored_from {
+            Some(from) => Some(w.compare("ge.s32", row, from)),
+            None => self.ragged_rows.then(|| w.compare("lt.u32", row, &self.row_count)),
+        }
+    }
+
     /// This thread's column number `part`.
     fn column(&self, w: &mut Writer, part: u32) -> Int {
         let first = w.add(&self.first_column, &(part * LANES).into());
@@ -141,18 +184,22 @@ impl Block {
     }
 }
 
-/// One round: adds every staged product to every accumulator.
-fn multiply(w: &mut Writer, block: &Block, sums: &[Vec<Name>], buffer: &Name) {
+/// One round: adds every product of the round to every accumulator.
+fn multiply(w: &mut Writer, block: &Block, rows: &Rows, sums: &[Vec<Name>], k: &Int, depth: &Int, buffer: &Name) {
     let tile = block.tile;
     let base = w.make(ScalarType::U32, "add.s32", [(&block.shared).into(), buffer.into()]);
-    let row_bytes = tile.depth * 4;
     let line_bytes = tile.columns * LANES * 4;
-    let rows_at = w.mad(&block.warp, &(tile.rows * row_bytes).into(), &Int::Reg(base.clone()));
-    let rows_at = w.variable(&rows_at);
+    let rows_at = rows.of_round(w, block, &base);
     let columns_at = w.add(&Int::Reg(base), &block.columns_offset.into());
     let columns_at = w.mad(&block.lane, &4.into(), &columns_at);
     let columns_at = w.variable(&columns_at);
-    w.count(&Int::Known(0), &tile.depth.into(), &tile.unroll.into(), |w, _| {
+    let mut products = Int::from(tile.depth);
+    if block.direct_rows && block.ragged_depth {
+        // Staged columns are zero behind the last product, but rows go on.
+        let left = w.sub(depth, k);
+        products = w.min(&left, &products);
+    }
+    w.count(&Int::Known(0), &products, &tile.unroll.into(), |w, _| {
         let group = if tile.vector_rows { 4 } else { 1 };
         for first in (0..tile.unroll).step_by(group as usize) {
             let columns: Vec<Vec<Operand>> = (first..first + group)
@@ -163,9 +210,7 @@ fn multiply(w: &mut Writer, block: &Block, sums: &[Vec<Name>], buffer: &Name) {
                 })
                 .collect();
             for (row, sums) in sums.iter().enumerate() {
-                let at = row as u32 * row_bytes + first * 4;
-                let factors =
-                    if group == 4 { load_shared_four(w, &rows_at, at) } else { vec![load_shared(w, &rows_at, at)] };
+                let factors = rows_at.factors(w, row as u32, first, group);
                 for (factor, columns) in factors.iter().zip(&columns) {
                     for (sum, column) in sums.iter().zip(columns) {
                         w.emit("fma.rn.f32", [sum.into(), factor.clone(), column.clone(), sum.into()]);
@@ -173,19 +218,13 @@ fn multiply(w: &mut Writer, block: &Block, sums: &[Vec<Name>], buffer: &Name) {
                 }
             }
         }
-        w.emit("add.s32", [(&rows_at).into(), (&rows_at).into(), (tile.unroll * 4).into()]);
+        rows_at.advance(w, tile.unroll);
         w.emit("add.s32", [(&columns_at).into(), (&columns_at).into(), (tile.unroll * line_bytes).into()]);
     });
 }
 
 fn load_shared(w: &mut Writer, base: &Name, offset: u32) -> Operand {
     w.f32("ld.shared.f32", [mem(base, offset.into())])
-}
-
-fn load_shared_four(w: &mut Writer, base: &Name, offset: u32) -> Vec<Operand> {
-    let values: Vec<Operand> = (0..4).map(|_| w.reg(ScalarType::F32).into()).collect();
-    w.emit("ld.shared.v4.f32", [Operand::Vector(values.clone()), mem(base, offset.into())]);
-    values
 }
 
 /// Applies the epilogue to the accumulators, and stores them.
@@ -198,7 +237,7 @@ fn finish(w: &mut Writer, block: &Block, product: &Product<'_>, sums: &[Vec<Name
             let epilogue = Epilogue::new(w, product, &block.batch, &block.first_row, &column);
             for (i, sums) in sums.iter().enumerate() {
                 let row = w.add(&block.first_row, &Int::Known(i as i64));
-                let guard = block.ragged_rows.then(|| w.compare("lt.u32", &row, &block.row_count));
+                let guard = block.row_guard(w, &row);
                 w.when(guard.as_ref(), |w| {
                     if outcome.is_ok() {
                         outcome = epilogue.store(w, i as u32, &(&sums[part as usize]).into());

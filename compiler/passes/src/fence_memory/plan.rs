@@ -4,6 +4,7 @@ use super::{MODIFIERS, NotFenced, RESERVED, Rule, TABLE, fits};
 use crate::effects::memory::{Act, MemoryAct, act};
 use crate::effects::{Access, Opaque, Root, Trace};
 use crate::module_facts::Dialect;
+use crate::options::FenceForm;
 use crate::preemptible::reachable_functions;
 use crate::virtual_registers::with_fixed_signature;
 use atoll_ptx::analysis::{Cfg, Code, Liveness, StatementId};
@@ -63,12 +64,12 @@ pub(super) struct FunctionPlan {
 type Plans = BTreeMap<Name, FunctionPlan>;
 
 /// Plans for every function to be fenced, and the reason for every kernel that cannot be.
-pub(super) fn plans(module: &Module, dialect: Dialect) -> (Plans, BTreeMap<Name, NotFenced>) {
+pub(super) fn plans(module: &Module, dialect: Dialect, form: FenceForm) -> (Plans, BTreeMap<Name, NotFenced>) {
     let fixed = with_fixed_signature(module);
     let mut refused = BTreeMap::new();
     let mut of_kernels: BTreeMap<Name, Plans> = BTreeMap::new();
     for kernel in module.kernels() {
-        match plan(module, kernel, dialect, &fixed) {
+        match plan(module, kernel, dialect, form, &fixed) {
             Ok(plans) => drop(of_kernels.insert(kernel.name.clone(), plans)),
             Err(reason) => drop(refused.insert(kernel.name.clone(), reason)),
         }
@@ -98,7 +99,13 @@ pub(super) fn plans(module: &Module, dialect: Dialect) -> (Plans, BTreeMap<Name,
     }
 }
 
-fn plan(module: &Module, kernel: &Function, dialect: Dialect, fixed: &BTreeSet<Name>) -> Result<Plans, NotFenced> {
+fn plan(
+    module: &Module,
+    kernel: &Function,
+    dialect: Dialect,
+    form: FenceForm,
+    fixed: &BTreeSet<Name>,
+) -> Result<Plans, NotFenced> {
     if dialect.address_bits != 64 {
         return Err(NotFenced::AddressSize(dialect.address_bits));
     }
@@ -107,7 +114,7 @@ fn plan(module: &Module, kernel: &Function, dialect: Dialect, fixed: &BTreeSet<N
         Opaque::Callee { name, line } => NotFenced::UnknownCallee { callee: name, line },
         Opaque::TooComplex => NotFenced::TooComplex,
     })?;
-    let mut planner = Planner { undefined: undefined(&trace), trace };
+    let mut planner = Planner { undefined: undefined(&trace), trace, form };
     let mut plans = Plans::new();
     for function in 0..planner.trace.function_count() {
         let name = planner.trace.code(function).function().name.clone();
@@ -203,6 +210,7 @@ fn may_load_undefined(instruction: &Instruction, code: &Code<'_>, is_kernel: boo
 struct Planner<'m> {
     trace: Trace<'m>,
     undefined: Vec<Vec<bool>>,
+    form: FenceForm,
 }
 
 impl<'m> Planner<'m> {
@@ -249,6 +257,11 @@ impl<'m> Planner<'m> {
         }
         match rule {
             Rule::Jump | Rule::Wait => Ok(Vec::new()),
+            Rule::Prefetch if self.form == FenceForm::Trap => Ok(Vec::new()),
+            Rule::Prefetch => {
+                let what = " (what it does with addresses outside the region is not specified)".to_owned();
+                Err(NotFenced::Instruction { instruction: dotted, what, line })
+            }
             Rule::BoundIndex => self.index(function, id, instruction, line),
             Rule::KnownCallee => known_callee(module, instruction, line).map(|()| Vec::new()),
             Rule::BoundAddress => self.access(function, id, instruction, line),

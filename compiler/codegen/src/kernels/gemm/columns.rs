@@ -5,6 +5,7 @@
 use super::{Block, load_guarded};
 use crate::product::{Matrix, Product, Source, Windows};
 use crate::sweep;
+use crate::target::GemmTile;
 use crate::window::Axis;
 use crate::writer::{Int, LANES, Writer, mem};
 use atoll_kgraph::{DType, Expr};
@@ -90,6 +91,9 @@ impl<'a> Columns<'a> {
         }
         if let From::Matrix { addresses, k, .. } = &self.source {
             let step = w.mul(k, &tile.depth.into());
+            if block.prefetches {
+                prefetch(w, self.dtype, addresses, k, tile);
+            }
             for address in addresses {
                 w.advance(address, &step, self.dtype.bytes() as u32);
             }
@@ -141,6 +145,21 @@ fn stage_matrix(
         };
         let value = load_guarded(w, dtype, guard.as_ref(), &address, offset);
         w.emit("st.shared.f32", [mem(place, to + part as i64 * i64::from(LANES) * 4), value]);
+    }
+}
+
+/// Prefetches this thread's part of the next round. Lines behind the last product or column are
+/// prefetched in vain.
+fn prefetch(w: &mut Writer, dtype: DType, addresses: &[Name], k: &Int, tile: GemmTile) {
+    for line in (0..tile.depth).step_by(tile.warps as usize) {
+        let down = w.mul(k, &(tile.depth + line).into());
+        let Some(offset) = down.known().map(|down| down * dtype.bytes() as i64) else { return };
+        if offset >= i64::from(i32::MAX) {
+            return;
+        }
+        for address in addresses {
+            w.emit("prefetch.global.L1", [mem(address, offset)]);
+        }
     }
 }
 

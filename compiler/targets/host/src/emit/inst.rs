@@ -127,9 +127,9 @@ impl Emitter<'_> {
             "trap" => self.trap_instruction(),
             "vprintf" => self.vprintf(inst),
             "__assertfail" => self.assert_fail(inst),
+            "prefetch" => self.prefetch(inst),
             // Hints, and waits that a warp in lock step does not need.
-            "prefetch" | "prefetchu" | "nanosleep" | "applypriority" | "discard" | "pmevent" | "griddepcontrol"
-            | "brkpt" => Ok(()),
+            "prefetchu" | "nanosleep" | "applypriority" | "discard" | "pmevent" | "griddepcontrol" | "brkpt" => Ok(()),
             "setp" | "set" => Ok(Arithmetic(self).compare(inst)?),
             "selp" => Ok(Arithmetic(self).selp(inst)?),
             "slct" => Ok(Arithmetic(self).slct(inst)?),

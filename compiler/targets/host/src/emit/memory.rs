@@ -23,6 +23,15 @@ enum Order {
     Synchronising,
 }
 
+/// Where an address points.
+pub(super) struct Place<'a> {
+    space: Option<StateSpace>,
+    base: &'a Opnd,
+    offset: i64,
+    /// Base and offset, as in [`Guarded`].
+    sum: Val,
+}
+
 impl Emitter<'_> {
     /// The address of an access of `bytes` bytes per lane; emits the checks before it.
     pub(super) fn address(
@@ -44,6 +53,19 @@ impl Emitter<'_> {
         kind: AccessKind,
         bytes: u32,
     ) -> Result<Address, HostError> {
+        let (address, place) = self.unguarded_address(inst, operand, space)?;
+        let Place { space, base, offset, sum } = place;
+        self.guard_access(&Guarded { kind, bytes, space, base, offset, sum }, &address);
+        Ok(address)
+    }
+
+    /// The addresses of an operand, without the checks of an access.
+    pub(super) fn unguarded_address<'o>(
+        &mut self,
+        inst: &Inst,
+        operand: &'o Opnd,
+        space: Option<StateSpace>,
+    ) -> Result<(Address, Place<'o>), HostError> {
         let Opnd::Addr(base, offset) = operand else {
             return Err(self.malformed(inst, "needs an address in brackets"));
         };
@@ -76,8 +98,7 @@ impl Emitter<'_> {
             Some(stride) => Address::Strided(pointer, stride),
             None => Address::Each(pointer),
         };
-        self.guard_access(&Guarded { kind, bytes, space, base, offset: *offset, sum }, &address);
-        Ok(address)
+        Ok((address, Place { space, base, offset: *offset, sum }))
     }
 
     /// The base of an address, extended to 64 bits. Offsets in shared, local and parameter memory

@@ -21,6 +21,7 @@ mod fragments;
 mod inst;
 mod matrix;
 mod memory;
+mod prefetch;
 mod print;
 mod regions;
 mod rounding;

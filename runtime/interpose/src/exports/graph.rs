@@ -156,7 +156,7 @@ entry_points! { GRAPH:
     fn cuGraphExecMemcpyNodeSetParams(
         executable: CUgraphExec, node: CUgraphNode, params: In<CUDA_MEMCPY3D_v2>, _context: CUcontext
     ) {
-        set(executable, node, |_| copy_work(params))
+        set(executable, node, |shim| copy_work(shim, params))
     }
 
     fn cuGraphExecMemsetNodeSetParams(
@@ -251,7 +251,10 @@ fn order(shim: &mut Shim, context: u32, executable: u32, stream: u32) -> Result<
 /// before it is done.
 fn run(works: &[Arc<Work>], stream: u32) -> Result<(), Code> {
     let mut shim = Shim::get()?;
-    works.iter().try_for_each(|work| work.perform(&mut shim, stream))?;
+    if let Err(code) = works.iter().try_for_each(|work| work.perform(&mut shim, stream)) {
+        // After an error the program may free its memory, so no recorded copy may write to it later.
+        return shim.client.complete_copies().and(Err(code));
+    }
     let Some(Work::Host(call)) = works.last().map(|work| &**work) else { return Ok(()) };
     let waited = shim.client.synchronize_stream(stream);
     shim.waited(waited)?;
@@ -264,10 +267,12 @@ fn run(works: &[Arc<Work>], stream: u32) -> Result<(), Code> {
 fn set(executable: CUgraphExec, node: CUgraphNode, work: impl FnOnce(&Shim) -> Result<Work, Code>) -> Result<(), Code> {
     let (executable, node) = (executable_number(executable)?, node_number(node)?);
     let (mut shim, _) = Shim::current()?;
-    let work = work(&shim)?;
-    if shim.graphs.executable_work(executable, node)?.differs(&work).is_some() {
+    let mut work = work(&shim)?;
+    let old = shim.graphs.executable_work(executable, node)?;
+    if old.differs(&work).is_some() {
         return Err(Code::INVALID_VALUE);
     }
+    work.keep(old);
     shim.graphs.set_executable_work(executable, node, Arc::new(work))
 }
 

@@ -37,6 +37,8 @@ CUresult cuGraphGetNodes(CUhandle, CUhandle *, size_t *), cuGraphGetRootNodes(CU
 CUresult cuGraphGetEdges(CUhandle, CUhandle *, CUhandle *, size_t *);
 CUresult cuGraphAddKernelNode_v2(CUhandle *, CUhandle, CUhandle const *, size_t, const kernel_node *);
 CUresult cuGraphKernelNodeGetParams_v2(CUhandle, kernel_node *);
+CUresult cuGraphKernelNodeSetParams_v2(CUhandle, const kernel_node *), cuLaunchCooperativeKernel(
+    CUhandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUhandle, void **);
 CUresult cuGraphExecKernelNodeSetParams_v2(CUhandle, CUhandle, const kernel_node *);
 CUresult cuGraphAddMemcpyNode(CUhandle *, CUhandle, CUhandle const *, size_t, const box_copy *, CUhandle);
 CUresult cuGraphAddMemsetNode(CUhandle *, CUhandle, CUhandle const *, size_t, const fill_node *, CUhandle);
@@ -48,6 +50,8 @@ CUresult cuGraphAddEventRecordNode(CUhandle *, CUhandle, CUhandle const *, size_
 CUresult cuGraphAddDependencies(CUhandle, CUhandle const *, CUhandle const *, size_t);
 CUresult cuGraphNodeGetType(CUhandle, int *), cuGraphDestroyNode(CUhandle);
 CUresult cuGraphNodeFindInClone(CUhandle *, CUhandle, CUhandle), cuGraphNodeSetEnabled(CUhandle, CUhandle, unsigned);
+CUresult cuGraphExecMemcpyNodeSetParams(CUhandle, CUhandle, const box_copy *, CUhandle);
+CUresult cuMemcpy3D_v2(const box_copy *);
 CUresult cuGraphExecUpdate_v2(CUhandle, CUhandle, update_info *), cuMemAllocAsync(CUdeviceptr *, size_t, CUhandle);
 CUresult cuMemFreeAsync(CUdeviceptr, CUhandle), cuMemGetInfo_v2(size_t *, size_t *);
 
@@ -226,6 +230,16 @@ static int built(void) {
     DO(cuGraphLaunch(executable, 0));
     DO(cuCtxSynchronize());
     for (int i = 0; i < WORDS; i++) IS(out[i] == scaled(scaled(9, i), i));
+    /* The same copy, whose kinds of memory the driver finds from the addresses. */
+    back = (box_copy){.src_kind = 4, .src_device = at, .dst_kind = 4, .dst_device = (uintptr_t)out,
+                      .width = sizeof out, .height = 1, .depth = 1};
+    DO(cuGraphExecMemcpyNodeSetParams(executable, nodes[4], &back, 0));
+    back.dst_device = at;
+    SAY_IF_NOT(1, cuGraphExecMemcpyNodeSetParams(executable, nodes[4], &back, 0));
+    /* A copy of no rows, in many planes. */
+    back = (box_copy){.src_kind = 2, .src_device = at, .dst_kind = 1, .dst_host = box, .width = 4,
+                      .depth = (size_t)1 << 60};
+    DO(cuMemcpy3D_v2(&back));
     /* Fewer threads in the first launch, and no fill. */
     launch.params = fewer;
     DO(cuGraphExecKernelNodeSetParams_v2(executable, nodes[1], &launch));
@@ -344,6 +358,8 @@ static int wrong(void) {
     SAY("a large block", cuGraphAddKernelNode_v2(&foreign, graph, 0, 0, &launch));
     fill.size = 3;
     SAY("an element of 3 bytes", cuGraphAddMemsetNode(&foreign, graph, 0, 0, &fill, 0));
+    fill = (fill_node){at, 4, 7, 4, 2, 2};
+    SAY("rows that overlap", cuGraphAddMemsetNode(&foreign, graph, 0, 0, &fill, 0));
     DO(cuGraphInstantiateWithFlags(&executable, graph, 0));
     SAY("unknown flags", cuGraphInstantiateWithFlags(&other, graph, 1 << 20));
     SAY("a launch on the device", cuGraphInstantiateWithFlags(&other, graph, 4));
@@ -365,10 +381,10 @@ static int wrong(void) {
 
 /* Calls that end or invalidate a capture. */
 static int forbidden(void) {
-    CUhandle stream, free_stream, graph, event, other, scale;
+    CUhandle stream, free_stream, graph, event, other, scale, node, executable;
     CUdeviceptr at, more;
     unsigned n = WORDS;
-    int mode = RELAXED;
+    int mode = RELAXED, status;
     begin();
     scale = scale_kernel();
     DO(cuStreamCreate(&stream, 0));
@@ -417,8 +433,10 @@ static int forbidden(void) {
     CAPTURE(GLOBAL);
     SAY("free in order", cuMemFreeAsync(at, stream));
     END();
-    /* The thread permits what the capture forbids. */
+    /* The thread permits what the capture forbids, and questions are no use of the default stream. */
     CAPTURE(GLOBAL);
+    SAY("ask the default stream", cuStreamIsCapturing(0, &status));
+    SAY("ask it for more", cuStreamGetCaptureInfo_v2(0, &status, 0, 0, 0, 0));
     DO(cuThreadExchangeStreamCaptureMode(&mode));
     IS(mode == GLOBAL);
     DO(cuMemAlloc_v2(&more, 4));
@@ -431,8 +449,42 @@ static int forbidden(void) {
     DO(cuStreamDestroy_v2(stream));
     DO(cuMemAlloc_v2(&more, 4));
     SAY("an event of a capture that ended", cuStreamWaitEvent(free_stream, event, 0));
-    DO(cuEventRecord(event, free_stream));
+    /* A graph that is launched records it, as a stream does. */
+    DO(cuGraphCreate(&graph, 0));
+    DO(cuGraphAddEventRecordNode(&node, graph, 0, 0, event));
+    DO(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    DO(cuGraphLaunch(executable, free_stream));
     DO(cuEventSynchronize(event));
+    SAY("an event of the other one", cuEventQuery(other));
+    DO(cuEventRecord(other, free_stream));
+    DO(cuEventSynchronize(other));
+    return 0;
+}
+
+/* New parameters of a node leave its launch cooperative. */
+static int cooperative(void) {
+    CUhandle stream, graph, executable, scale, node;
+    CUdeviceptr at;
+    unsigned n = WORDS;
+    size_t count = 1;
+    begin();
+    scale = scale_kernel();
+    DO(cuStreamCreate(&stream, 1));
+    DO(cuMemAlloc_v2(&at, WORDS * 4));
+    void *params[] = {&at, &n};
+    kernel_node launch = {scale, {1, 1, 1}, {64, 1, 1}, 0, params, 0, 0, 0};
+    DO(cuStreamBeginCapture_v2(stream, GLOBAL));
+    DO(cuLaunchCooperativeKernel(scale, 1, 1, 1, 256, 1, 1, 0, stream, params));
+    DO(cuStreamEndCapture(stream, &graph));
+    DO(cuGraphGetNodes(graph, &node, &count));
+    DO(cuGraphKernelNodeSetParams_v2(node, &launch));
+    DO(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    DO(cuGraphLaunch(executable, stream));
+    DO(cuStreamSynchronize(stream));
+    launch.grid[0] = 1 << 16;
+    DO(cuGraphExecKernelNodeSetParams_v2(executable, node, &launch));
+    DO(cuGraphLaunch(executable, stream));
+    SAY("more blocks than run at once", cuStreamSynchronize(stream));
     return 0;
 }
 
@@ -443,5 +495,6 @@ int main(int count, char **words) {
     if (!strcmp(what, "allocated")) return allocated();
     if (!strcmp(what, "wrong")) return wrong();
     if (!strcmp(what, "forbidden")) return forbidden();
+    if (!strcmp(what, "cooperative")) return cooperative();
     return 2;
 }

@@ -154,7 +154,11 @@ impl Work {
             Work::Host(_) => Ok(()),
             Work::Record(event) | Work::Wait(event) => shim.client.is_recorded(*event).map(drop),
             Work::Alloc(share) => shim.graph_memory.check(share.at),
-            Work::Free(at) => shim.graph_memory.check(*at),
+            Work::Free(at) => {
+                // Memory that has outlived the graphs that allocate it is an allocation of the program.
+                let found = shim.client.find(*at).filter(|found| found.is_allocation && found.span.at == *at);
+                found.map(drop).ok_or(Code::INVALID_VALUE)
+            }
         }
     }
 
@@ -180,10 +184,11 @@ impl Work {
                 shim.graph_memory.set_live(share.at, true);
                 Ok(())
             }
-            Work::Free(at) => {
+            Work::Free(at) if shim.graph_memory.holds(*at) => {
                 shim.graph_memory.set_live(*at, false);
                 Ok(())
             }
+            Work::Free(at) => shim.free(*at),
         }
     }
 }

@@ -129,14 +129,14 @@ entry_points! { GRAPH:
     fn cuGraphExecUpdate(
         executable: CUgraphExec, graph: CUgraph, node: Out<CUgraphNode>, result: Out<CUgraphExecUpdateResult>
     ) {
-        let (updated, info) = update(executable, graph)?;
+        let (updated, info) = update(executable, graph);
         node.set_if_wanted(info.error_node);
         result.set_if_wanted(info.result);
         updated
     }
 
     fn cuGraphExecUpdate_v2(executable: CUgraphExec, graph: CUgraph, result: Out<CUgraphExecUpdateResultInfo>) {
-        let (updated, info) = update(executable, graph)?;
+        let (updated, info) = update(executable, graph);
         result.set_if_wanted(info);
         updated
     }
@@ -277,14 +277,17 @@ fn set(executable: CUgraphExec, node: CUgraphNode, work: impl FnOnce(&Shim) -> R
 }
 
 /// Updates an executable graph. Returns the result of the call, and what the program is told.
-fn update(executable: CUgraphExec, graph: CUgraph) -> Result<(Result<(), Code>, CUgraphExecUpdateResultInfo), Code> {
-    let (executable, graph) = (executable_number(executable)?, graph_number(graph)?);
-    let updated = Shim::get()?.graphs.update(executable, graph, |old, new| old.differs(new))?;
+fn update(executable: CUgraphExec, graph: CUgraph) -> (Result<(), Code>, CUgraphExecUpdateResultInfo) {
+    let update = || {
+        let (executable, graph) = (executable_number(executable)?, graph_number(graph)?);
+        Shim::get()?.graphs.update(executable, graph, |old, new| old.differs(new))
+    };
     let (error_node, error_from_node) = (CUgraphNode::NULL, CUgraphNode::NULL);
     let info = |result, error_node| CUgraphExecUpdateResultInfo { result, error_node, error_from_node };
-    Ok(match updated {
-        Ok(()) => (Ok(()), info(CU_GRAPH_EXEC_UPDATE_SUCCESS, error_node)),
-        Err(Mismatch { kind, node }) => {
+    match update() {
+        Ok(Ok(())) => (Ok(()), info(CU_GRAPH_EXEC_UPDATE_SUCCESS, error_node)),
+        Err(code) => (Err(code), info(CU_GRAPH_EXEC_UPDATE_ERROR, error_node)),
+        Ok(Err(Mismatch { kind, node })) => {
             let result = match kind {
                 MismatchKind::Topology => CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED,
                 MismatchKind::Kind => CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED,
@@ -293,7 +296,7 @@ fn update(executable: CUgraphExec, graph: CUgraph) -> Result<(Result<(), Code>, 
             let node = if node == 0 { error_node } else { handle(Kind::Node, node) };
             (Err(Code::GRAPH_EXEC_UPDATE_FAILURE), info(result, node))
         }
-    })
+    }
 }
 
 /// Returns an error unless a node is a launch, a copy or a fill: only those can be disabled.

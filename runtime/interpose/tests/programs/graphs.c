@@ -1,59 +1,6 @@
 /* Programs that build, capture, change and launch graphs. They check their results. */
 #include "calls.h"
-
-typedef struct {
-    CUhandle function;
-    unsigned grid[3], block[3], shared;
-    void **params, **extra;
-    CUhandle kernel, context;
-} kernel_node;
-
-typedef struct {
-    size_t src_x, src_y, src_z, src_lod;
-    unsigned src_kind;
-    const void *src_host;
-    CUdeviceptr src_device;
-    void *src_array, *reserved0;
-    size_t src_pitch, src_height, dst_x, dst_y, dst_z, dst_lod;
-    unsigned dst_kind;
-    void *dst_host;
-    CUdeviceptr dst_device;
-    void *dst_array, *reserved1;
-    size_t dst_pitch, dst_height, width, height, depth;
-} box_copy;
-
-typedef struct { CUdeviceptr at; size_t pitch; unsigned value, size; size_t width, height; } fill_node;
-typedef struct { void (*function)(void *); void *data; } host_node;
-typedef struct { int result; CUhandle node, from; } update_info;
-
-CUresult cuStreamBeginCapture_v2(CUhandle, int), cuStreamEndCapture(CUhandle, CUhandle *);
-CUresult cuStreamIsCapturing(CUhandle, int *), cuThreadExchangeStreamCaptureMode(int *);
-CUresult cuStreamGetCaptureInfo_v2(CUhandle, int *, uint64_t *, CUhandle *, CUhandle const **, size_t *);
-CUresult cuStreamUpdateCaptureDependencies(CUhandle, CUhandle *, size_t, unsigned);
-CUresult cuGraphCreate(CUhandle *, unsigned), cuGraphDestroy(CUhandle), cuGraphClone(CUhandle *, CUhandle);
-CUresult cuGraphInstantiateWithFlags(CUhandle *, CUhandle, unsigned long long);
-CUresult cuGraphLaunch(CUhandle, CUhandle), cuGraphUpload(CUhandle, CUhandle), cuGraphExecDestroy(CUhandle);
-CUresult cuGraphGetNodes(CUhandle, CUhandle *, size_t *), cuGraphGetRootNodes(CUhandle, CUhandle *, size_t *);
-CUresult cuGraphGetEdges(CUhandle, CUhandle *, CUhandle *, size_t *);
-CUresult cuGraphAddKernelNode_v2(CUhandle *, CUhandle, CUhandle const *, size_t, const kernel_node *);
-CUresult cuGraphKernelNodeGetParams_v2(CUhandle, kernel_node *);
-CUresult cuGraphKernelNodeSetParams_v2(CUhandle, const kernel_node *), cuLaunchCooperativeKernel(
-    CUhandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUhandle, void **);
-CUresult cuGraphExecKernelNodeSetParams_v2(CUhandle, CUhandle, const kernel_node *);
-CUresult cuGraphAddMemcpyNode(CUhandle *, CUhandle, CUhandle const *, size_t, const box_copy *, CUhandle);
-CUresult cuGraphAddMemsetNode(CUhandle *, CUhandle, CUhandle const *, size_t, const fill_node *, CUhandle);
-CUresult cuGraphMemsetNodeGetParams(CUhandle, fill_node *), cuGraphMemsetNodeSetParams(CUhandle, const fill_node *);
-CUresult cuGraphAddHostNode(CUhandle *, CUhandle, CUhandle const *, size_t, const host_node *);
-CUresult cuGraphAddChildGraphNode(CUhandle *, CUhandle, CUhandle const *, size_t, CUhandle);
-CUresult cuGraphAddEmptyNode(CUhandle *, CUhandle, CUhandle const *, size_t);
-CUresult cuGraphAddEventRecordNode(CUhandle *, CUhandle, CUhandle const *, size_t, CUhandle);
-CUresult cuGraphAddDependencies(CUhandle, CUhandle const *, CUhandle const *, size_t);
-CUresult cuGraphNodeGetType(CUhandle, int *), cuGraphDestroyNode(CUhandle);
-CUresult cuGraphNodeFindInClone(CUhandle *, CUhandle, CUhandle), cuGraphNodeSetEnabled(CUhandle, CUhandle, unsigned);
-CUresult cuGraphExecMemcpyNodeSetParams(CUhandle, CUhandle, const box_copy *, CUhandle);
-CUresult cuMemcpy3D_v2(const box_copy *);
-CUresult cuGraphExecUpdate_v2(CUhandle, CUhandle, update_info *), cuMemAllocAsync(CUdeviceptr *, size_t, CUhandle);
-CUresult cuMemFreeAsync(CUdeviceptr, CUhandle), cuMemGetInfo_v2(size_t *, size_t *);
+#include "graphs.h"
 
 enum { WORDS = 1000, GLOBAL = 0, LOCAL = 1, RELAXED = 2 };
 
@@ -264,7 +211,7 @@ static int built(void) {
 
 /* Memory that a graph allocates. */
 static int allocated(void) {
-    CUhandle stream, graph, executable, freeing, scale, nodes[5];
+    CUhandle stream, graph, other, executable, freeing, scale, nodes[5];
     CUdeviceptr at, kept;
     static uint32_t out[WORDS];
     unsigned n = WORDS;
@@ -314,12 +261,18 @@ static int allocated(void) {
     DO(cuGraphLaunch(executable, stream));
     DO(cuGraphLaunch(freeing, stream));
     DO(cuGraphDestroy(graph));
+    /* Another graph frees it. */
+    DO(cuStreamBeginCapture_v2(stream, GLOBAL));
+    DO(cuMemFreeAsync(kept, stream));
+    DO(cuStreamEndCapture(stream, &graph));
+    DO(cuGraphInstantiateWithFlags(&other, graph, 0));
     DO(cuGraphExecDestroy(executable));
     DO(cuGraphExecDestroy(freeing));
     /* It has outlived its graphs. */
     DO(cuMemsetD8_v2(kept, 1, WORDS * 4));
-    DO(cuMemFree_v2(kept));
+    DO(cuGraphLaunch(other, stream));
     SAY("free again", cuMemFree_v2(kept));
+    SAY("free by the graph again", cuGraphLaunch(other, stream));
     DO(cuCtxSynchronize());
     DO(cuMemGetInfo_v2(&free_after, &total));
     IS(free_after == free_before);
@@ -329,6 +282,7 @@ static int allocated(void) {
 /* Graphs and handles that are wrong. */
 static int wrong(void) {
     CUhandle graph, other, executable, scale, stream, one, two, foreign;
+    update_info info = {0};
     CUdeviceptr at;
     unsigned n = WORDS;
     begin();
@@ -373,6 +327,8 @@ static int wrong(void) {
     DO(cuGraphExecDestroy(executable));
     SAY("after destroy", cuGraphLaunch(executable, stream));
     SAY("destroy again", cuGraphExecDestroy(executable));
+    SAY("update after destroy", cuGraphExecUpdate_v2(executable, other, &info));
+    IS(info.result == 1);
     DO(cuGraphDestroy(graph));
     SAY("destroy again", cuGraphDestroy(graph));
     SAY("a node that is gone", cuGraphDestroyNode(one));

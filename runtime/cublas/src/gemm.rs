@@ -108,9 +108,17 @@ impl Gemm {
         if has_no_sum && is_in_place && self.factors.is_beta_one() {
             return Ok(());
         }
+        let inputs = if self.has_arrays && has_no_sum { self.with_any_inputs() } else { self };
         let is_row = self.m == 1 && self.n > 1 && self.part == Part::All && self.epilogue.is_none();
-        let problem = if is_row { self.transposed() } else { self };
+        let problem = if is_row { inputs.transposed() } else { inputs };
         problem.launch_tiles(call)
+    }
+
+    /// The same product with the array of D for those of A and B. The kernel reads every array, and
+    /// arrays of matrices that are not read may be null.
+    fn with_any_inputs(self) -> Gemm {
+        let array = |of: Matrix| Matrix { at: self.d.at, batch: self.d.batch, ..of };
+        Gemm { a: array(self.a), b: array(self.b), ..self }
     }
 
     /// The same product with all matrices transposed: one row becomes one column, for which there is

@@ -3,7 +3,7 @@
 
 use crate::driver::{Driver, driver};
 use crate::kernels::Code;
-use crate::log::log;
+use crate::log::log_once;
 use crate::status::Status;
 use atoll_cuda_api::types::*;
 use std::collections::BTreeMap;
@@ -85,18 +85,22 @@ pub(crate) fn current_context(driver: &Driver) -> Result<CUcontext, Status> {
     Ok(context)
 }
 
-/// Destroys a handle after its work. Its modules and memory are given back; the context may be gone
-/// already.
+/// Destroys a handle. As in cuBLAS, it waits for all work of the context: launches may run in any
+/// stream that the handle had, or that cuBLASLt got, and the program may have destroyed those. Frees
+/// the handle's modules and memory. The context may be gone already.
 pub(crate) fn destroy(id: HandleId) -> Result<(), Status> {
     let handle = handles().known.remove(&id).ok_or(Status::NOT_INITIALIZED)?;
     let driver = driver()?;
     let _ = within(driver, &handle, |call| {
-        driver.cuStreamSynchronize(call.state.stream)?;
-        let memory = call.state.scratch.take();
-        let freed = memory.map_or(Ok(()), |memory| driver.cuMemFree_v2(memory));
-        let modules = std::mem::take(&mut call.state.modules);
+        let waited = driver.cuCtxSynchronize();
+        if let Some(memory) = call.state.scratch.take() {
+            let _ = driver.cuMemFree_v2(memory);
+        }
         call.state.functions.clear();
-        modules.into_values().try_for_each(|module| driver.cuModuleUnload(module)).and(freed)
+        for module in std::mem::take(&mut call.state.modules).into_values() {
+            let _ = driver.cuModuleUnload(module);
+        }
+        waited
     });
     Ok(())
 }
@@ -205,7 +209,10 @@ fn load(driver: &Driver, code: Code) -> Result<CUmodule, Status> {
     let mut module = CUmodule::NULL;
     let loaded = driver.cuModuleLoadData(&mut module, text.as_ptr().cast());
     if let Err(status) = loaded {
-        log(&format_args!("the driver cannot load a kernel of cuBLAS ({code:?}): status {}", status.0));
+        log_once(
+            "kernels",
+            &format_args!("the driver cannot load a kernel of cuBLAS ({code:?}): {}", status.name().to_string_lossy()),
+        );
     }
     loaded.map(|()| module)
 }

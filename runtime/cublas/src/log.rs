@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
 /// Prints a line.
-pub(crate) fn log(line: &dyn std::fmt::Display) {
+fn log(line: &dyn std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "atoll: {line}");
 }
 

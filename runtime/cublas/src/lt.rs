@@ -12,8 +12,8 @@ use atoll_cuda_api::types::c_int;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Words of the descriptors. A program's own ones have 8, 11 or more, and 8 words, depending on the
-/// version of CUDA.
+/// Words of the descriptors. A program's own ones have 8, 23 or more, and 8 or more words since CUDA
+/// 11.8; those of operations have fewer in some older versions, where initializing one is an error.
 pub(crate) type Layout = [u64; 8];
 pub(crate) type Operation = [u64; 14];
 pub(crate) type Preference = [u64; 8];
@@ -128,6 +128,7 @@ pub(crate) const OF_PREFERENCE: Kind = Kind {
         row(10, 4, Place::Ignored),
         row(11, 4, Place::Ignored),
         row(12, 8, Place::Ignored),
+        row(13, 4, Place::Ignored),
     ],
 };
 
@@ -269,7 +270,9 @@ pub(crate) struct Plan {
 pub(crate) struct PlannedEpilogue {
     /// Whether there is any.
     pub(crate) is_there: bool,
-    /// The address of the bias, or 0.
+    /// Whether it adds a bias.
+    pub(crate) has_bias: bool,
+    /// The address of the bias, or 0. A plan needs none; a product does.
     pub(crate) bias: u64,
     /// Elements from the bias of one matrix to the next.
     pub(crate) bias_batch: i64,
@@ -364,7 +367,7 @@ fn epilogue(
         return Err(refused(name, "types of the bias other than that of D"));
     }
     let bias = if has_bias { operation[9] } else { 0 };
-    Ok(PlannedEpilogue { is_there, bias, bias_batch: operation[10] as i64, activation })
+    Ok(PlannedEpilogue { is_there, has_bias, bias, bias_batch: operation[10] as i64, activation })
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 //! - `@load TYPE REGISTER PREDICATE ADDRESS` loads a number into a register of the type in which the
 //!   kernel computes, or 0 if the predicate is false; `@store TYPE PREDICATE ADDRESS REGISTER` stores
 //!   it. `@scale REGISTER BITS ADDRESS` reads a factor from its bits, or from memory if the predicate
-//!   `%on_device` holds: two registers, so that no number is taken for an address. They use the registers `%h` (16 bits) and `%t`.
+//!   `%on_device` holds: two registers, so that no number is taken for an address. They use the
+//!   registers `%h` (16 bits) and `%t`.
 //!
 //! Templates are part of the library; a mistake in one is found by the tests of `kernels`.
 

@@ -138,4 +138,8 @@ fn kernels_are_loaded_once_for_a_handle() {
     let report = sessions.report(1);
     // Four threads with 20 products and 20 sums each.
     assert_eq!((report.launches, report.failures), (160, 0));
+    // The others are for two modules, a buffer and a stream of each of three handles, and for the
+    // matrices. If kernels were loaded for each launch, there would be more than 160.
+    let others = report.calls - report.launches - report.copies_in - report.copies_out;
+    assert!(others < 80, "{others} calls beside launches and copies");
 }

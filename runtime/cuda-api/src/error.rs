@@ -70,7 +70,7 @@ macro_rules! for_each_error {
                 "operation not permitted from this thread when its stream is capturing";
             GraphExecUpdateFailure GRAPH_EXEC_UPDATE_FAILURE = 910
                 "the graph update was not performed because it included changes which violated constraints specific \
- to instantiated graph update";
+to instantiated graph update";
             InvalidResourceType INVALID_RESOURCE_TYPE = 914 "invalid resource type";
             InvalidResourceConfiguration INVALID_RESOURCE_CONFIGURATION = 915 "invalid resource configuration";
             Unknown UNKNOWN = 999 "unknown error";

@@ -18,8 +18,8 @@
 //! | `log` | lines on standard error |
 //!
 //! Known differences from NVIDIA's runtime:
-//! - What the driver lacks is missing here too: in sessions graphs, captures, managed memory and
-//!   pools.
+//! - What the driver lacks is missing here too: in sessions mapped memory and peer access.
+//! - Variables declared `__managed__` are missing.
 //! - Arrays, textures, surfaces and interoperation with other libraries are missing.
 //! - The default stream of a thread is the default stream of the process.
 //! - Code that `nvcc -rdc=true` compiled has no PTX once it is linked, and this library does not

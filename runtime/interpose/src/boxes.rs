@@ -77,6 +77,15 @@ impl Side {
         (if self.pitch == 0 { width } else { self.pitch }, if self.rows == 0 { height } else { self.rows })
     }
 
+    /// The same side, with the kind of memory that is at its address now.
+    fn resolved(self, shim: &Shim) -> Side {
+        if self.memory != CU_MEMORYTYPE_UNIFIED {
+            return self;
+        }
+        let start = Side::of_end(shim.end(self.device));
+        Side { offset: self.offset, pitch: self.pitch, rows: self.rows, ..start }
+    }
+
     /// Whether rows and planes do not overlap.
     fn is_apart(&self, size: [u64; 3]) -> bool {
         let (pitch, rows) = self.steps(size);
@@ -142,6 +151,12 @@ impl BoxCopy {
         BoxCopy { from, to, size }.checked()
     }
 
+    /// The same copy for a node, which keeps the kinds of memory that its addresses have now. So a copy
+    /// whose program leaves the kinds to the driver can take the place of one that names them.
+    pub(crate) fn resolved(self, shim: &Shim) -> BoxCopy {
+        BoxCopy { from: self.from.resolved(shim), to: self.to.resolved(shim), size: self.size }
+    }
+
     /// The copy as the driver describes it.
     pub(crate) fn description(&self) -> CUDA_MEMCPY3D_v2 {
         let [from, to] = [self.from, self.to].map(|side| (side.offset.map(|offset| offset as usize), side));
@@ -197,7 +212,7 @@ impl BoxCopy {
         // Rows are found one by one: a call of the client changes what the next one may do.
         let [width, height, depth] = self.size;
         let mut may_leave = true;
-        if width == 0 {
+        if self.is_empty() {
             return Ok(true);
         }
         for plane in 0..depth {
@@ -210,9 +225,14 @@ impl BoxCopy {
         Ok(may_leave)
     }
 
+    /// Whether there is nothing to copy.
+    fn is_empty(&self) -> bool {
+        self.size.contains(&0)
+    }
+
     fn rows<'a>(&'a self, shim: &'a Shim) -> impl Iterator<Item = Result<(End, End, u64), Code>> + 'a {
         let [width, height, depth] = self.size;
-        let planes = if width == 0 { 0 } else { depth };
+        let planes = if self.is_empty() { 0 } else { depth };
         (0..planes).flat_map(move |plane| {
             (0..height).map(move |row| {
                 let from = self.from.at(shim, self.size, row, plane)?;

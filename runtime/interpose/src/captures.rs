@@ -1,9 +1,10 @@
 //! Calls in streams that are captured.
 
+use crate::link::Link;
 use crate::shim::Shim;
 use crate::work::Work;
 use atoll_cuda_api::constants::CU_STREAM_NON_BLOCKING;
-use atoll_session::{CaptureMode, CaptureStatus, Code};
+use atoll_session::{CaptureMode, CaptureStatus, Client, Code};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -41,11 +42,7 @@ impl Shim {
         }
         if stream == 0 {
             let client = &self.client;
-            let is_ordered = |other| {
-                let facts = client.stream_facts(other).ok().flatten();
-                facts.is_some_and(|(_, flags, _)| flags & CU_STREAM_NON_BLOCKING == 0)
-            };
-            let is_implied = self.graphs.invalidate_if(is_ordered);
+            let is_implied = self.graphs.invalidate_if(|other| is_ordered(client, other));
             return if is_implied { Err(Code::STREAM_CAPTURE_IMPLICIT) } else { Ok(false) };
         }
         match self.graphs.capture_status(stream) {
@@ -53,6 +50,18 @@ impl Shim {
             CaptureStatus::Active(_) => Ok(true),
             CaptureStatus::Invalidated(_) => Err(Code::STREAM_CAPTURE_INVALIDATED),
         }
+    }
+
+    /// Whether a stream is captured, for calls that only ask: no capture becomes invalid.
+    ///
+    /// # Errors
+    /// If the stream does not exist, or for the default stream if streams that are ordered with it are
+    /// captured.
+    pub(crate) fn capture_status(&self, stream: u32) -> Result<CaptureStatus, Code> {
+        self.client.check_stream(stream)?;
+        let captured = self.graphs.captured_streams();
+        let is_implied = stream == 0 && captured.into_iter().any(|other| is_ordered(&self.client, other));
+        if is_implied { Err(Code::STREAM_CAPTURE_IMPLICIT) } else { Ok(self.graphs.capture_status(stream)) }
     }
 
     /// Adds work to the capture of a stream.
@@ -89,4 +98,10 @@ impl Shim {
     pub(crate) fn refuse_captured_event(&self, event: u32) -> Result<(), Code> {
         if self.graphs.is_captured(event) { Err(Code::CAPTURED_EVENT) } else { Ok(()) }
     }
+}
+
+/// Whether the work of a stream is ordered with that of the default stream.
+fn is_ordered(client: &Client<Link>, stream: u32) -> bool {
+    let facts = client.stream_facts(stream).ok().flatten();
+    facts.is_some_and(|(_, flags, _)| flags & CU_STREAM_NON_BLOCKING == 0)
 }

@@ -41,6 +41,11 @@ impl Managed {
         Managed { is_reserved, ..Managed::default() }
     }
 
+    /// Whether there can be managed memory.
+    pub(crate) fn is_available(&self) -> bool {
+        self.is_reserved
+    }
+
     /// Whether an address is of managed memory.
     pub(crate) fn holds(&self, at: u64) -> bool {
         self.blocks.range(..=at).next_back().is_some_and(|(start, block)| at - start < block.bytes)
@@ -65,7 +70,7 @@ impl Managed {
 impl Shim {
     /// Allocates managed memory, which is zero.
     pub(crate) fn allocate_managed(&mut self, context: u32, bytes: u64) -> Result<u64, Code> {
-        if !self.managed.is_reserved {
+        if !self.managed.is_available() {
             return Err(Code::NOT_SUPPORTED);
         }
         // The program may use the new memory at once.
@@ -125,9 +130,9 @@ impl Shim {
             block.on_device.clear();
             block.on_device.extend_from_slice(now);
         }
-        self.managed.protect(libc::PROT_NONE)?;
+        // If not all blocks could be protected, the next wait gives back those that were.
         self.managed.is_on_device = true;
-        Ok(())
+        self.managed.protect(libc::PROT_NONE)
     }
 
     /// Gives managed memory to the device if an address is in it.

@@ -6,7 +6,7 @@ use crate::graph_memory::Share;
 use crate::shim::Shim;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
-use atoll_session::{Code, KernelFacts, MismatchKind, Span};
+use atoll_session::{Code, KernelFacts, MismatchKind};
 use std::sync::Arc;
 
 /// One call.
@@ -106,17 +106,6 @@ impl Fill {
         let rows = (self.pitch, self.width, self.height);
         shim.client.fill(stream, self.at, rows, (self.value, self.size))
     }
-
-    /// Returns the error of a fill that can be found without the server.
-    fn check(&self, shim: &Shim) -> Result<(), Code> {
-        if self.width == 0 || self.height == 0 {
-            return Ok(());
-        }
-        let row = self.width.checked_mul(self.size.into());
-        let before = if self.height == 1 { Some(0) } else { self.pitch.checked_mul(self.height - 1) };
-        let bytes = row.zip(before).and_then(|(row, before)| before.checked_add(row));
-        shim.client.check_span(Span { at: self.at, bytes: bytes.ok_or(Code::INVALID_VALUE)? })
-    }
 }
 
 impl Work {
@@ -131,6 +120,13 @@ impl Work {
             Work::Wait(_) => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
             Work::Alloc(_) => CU_GRAPH_NODE_TYPE_MEM_ALLOC,
             Work::Free(_) => CU_GRAPH_NODE_TYPE_MEM_FREE,
+        }
+    }
+
+    /// Keeps what new parameters of a node do not change: whether all blocks of a launch run at once.
+    pub(crate) fn keep(&mut self, old: &Work) {
+        if let (Work::Kernel(new), Work::Kernel(old)) = (self, old) {
+            new.shape.is_cooperative = old.shape.is_cooperative;
         }
     }
 
@@ -154,11 +150,15 @@ impl Work {
                 shim.client.check_launch(*kernel, [shape.grid, shape.block], shape.shared_bytes, params)
             }
             Work::Copy(copy) => copy.check(shim),
-            Work::Fill(fill) => fill.check(shim),
+            Work::Fill(fill) => shim.client.check_fill(fill.at, (fill.pitch, fill.width, fill.height), fill.size),
             Work::Host(_) => Ok(()),
             Work::Record(event) | Work::Wait(event) => shim.client.is_recorded(*event).map(drop),
             Work::Alloc(share) => shim.graph_memory.check(share.at),
-            Work::Free(at) => shim.graph_memory.check(*at),
+            Work::Free(at) => {
+                // Memory that has outlived the graphs that allocate it is an allocation of the program.
+                let found = shim.client.find(*at).filter(|found| found.is_allocation && found.span.at == *at);
+                found.map(drop).ok_or(Code::INVALID_VALUE)
+            }
         }
     }
 
@@ -174,16 +174,21 @@ impl Work {
             Work::Copy(copy) => copy.perform(shim, stream).map(drop),
             Work::Fill(fill) => fill.perform(shim, stream),
             Work::Host(_) => Ok(()),
-            Work::Record(event) => shim.client.record_event(*event, stream),
+            Work::Record(event) => {
+                // It no longer stands for the work of a capture.
+                shim.graphs.forget_event(*event);
+                shim.client.record_event(*event, stream)
+            }
             Work::Wait(event) => shim.client.wait_event(stream, *event),
             Work::Alloc(share) => {
                 shim.graph_memory.set_live(share.at, true);
                 Ok(())
             }
-            Work::Free(at) => {
+            Work::Free(at) if shim.graph_memory.holds(*at) => {
                 shim.graph_memory.set_live(*at, false);
                 Ok(())
             }
+            Work::Free(at) => shim.free(*at),
         }
     }
 }

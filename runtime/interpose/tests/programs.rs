@@ -234,7 +234,8 @@ fn built_graphs_are_launched_copied_and_updated() {
 #[test]
 fn graphs_allocate_memory() {
     let (text, report, said) = in_session("graphs", "allocated");
-    assert_eq!((text.as_str(), said.as_str()), ("not live: 1\nstill live: 1\nfree again: 1\n", ""));
+    let expected = "not live: 1\nstill live: 1\nfree again: 1\nfree by the graph again: 1\n";
+    assert_eq!((text.as_str(), said.as_str()), (expected, ""));
     assert_eq!((report.launches, report.allocations, report.failures), (3, 2, 0));
 }
 
@@ -243,9 +244,10 @@ fn wrong_graphs_are_errors() {
     let (text, report, said) = in_session("graphs", "wrong");
     let expected = "flags: 1\nno node: 1\na node of another graph: 1\nan edge to another graph: 1\nan edge twice: 1\n\
         an edge to itself: 1\na stream: 1\na graph as a node: 1\nan address: 1\na graph: 1\n\
-        params of another kind: 1\na large block: 1\nan element of 3 bytes: 1\nunknown flags: 1\n\
-        a launch on the device: 801\na cycle: 1\nfreed memory: 1\nsynchronize: 0\nafter destroy: 1\n\
-        destroy again: 1\ndestroy again: 1\na node that is gone: 1\n";
+        params of another kind: 1\na large block: 1\nan element of 3 bytes: 1\n\
+        rows that overlap: 1\nunknown flags: 1\na launch on the device: 801\na cycle: 1\nfreed memory: 1\n\
+        synchronize: 0\nafter destroy: 1\ndestroy again: 1\nupdate after destroy: 1\ndestroy again: 1\n\
+        a node that is gone: 1\n";
     assert_eq!((text.as_str(), said.as_str()), (expected, ""));
     assert_eq!((report.launches, report.failures), (1, 0), "a launch that is refused has no effect");
 }
@@ -257,9 +259,17 @@ fn calls_that_cannot_be_captured_invalidate_the_capture() {
         launch: 901\nend: 901\nsynchronize: 900\nend: 901\nsynchronize all: 900\nend: 901\n\
         the default stream: 906\nend: 901\nan event outside: 0\nwait: 905\nend: 901\nquery: 907\n\
         synchronize: 907\nend: 904\nmerge: 902\nend: 901\nend: 901\nfree in order: 1\nend: 901\n\
-        an event of a capture that ended: 907\n";
+        ask the default stream: 906\nask it for more: 906\nan event of a capture that ended: 907\n\
+        an event of the other one: 907\n";
     assert_eq!((text.as_str(), said.as_str()), (expected, ""));
     assert_eq!((report.launches, report.failures), (0, 0));
+}
+
+#[test]
+fn new_parameters_leave_a_launch_cooperative() {
+    let (text, report, said) = in_session("graphs", "cooperative");
+    assert_eq!(text, "more blocks than run at once: 720\n", "{said}");
+    assert_eq!((said.lines().count(), report.failures), (1, 1), "{said}");
 }
 
 #[test]

@@ -77,6 +77,18 @@ fn calls_are_checked_before_they_are_made() {
     assert_eq!(client.check_launch(kernel, [[1, 0, 1], [1; 3]], 0, &params), Err(Code::INVALID_VALUE));
     assert_eq!(client.check_launch(kernel, [[1; 3]; 2], 0, &params[1..]), Err(Code::INVALID_VALUE));
     assert_eq!(client.check_launch(kernel + 1, [[1; 3]; 2], 0, &params), Err(Code::INVALID_HANDLE));
+    for (rows, size, expected) in [
+        ((8, 2, 3), 4, Ok(())),
+        ((0, 1250, 1), 4, Ok(())),
+        ((0, 0, 9), 4, Ok(())),
+        ((4, 2, 3), 4, Err(Code::INVALID_VALUE)),
+        ((9, 2, 3), 4, Err(Code::INVALID_VALUE)),
+        ((0, 1251, 1), 4, Err(Code::INVALID_VALUE)),
+        ((2500, 1, 3), 4, Err(Code::INVALID_VALUE)),
+        ((u64::MAX - 3, 1, 3), 4, Err(Code::INVALID_VALUE)),
+    ] {
+        assert_eq!(client.check_fill(at, rows, size), expected, "{rows:?}");
+    }
     let event = client.create_event(1, 0).expect("an event");
     assert_eq!(client.is_recorded(event), Ok(false));
     client.record_event(event, 0).expect("it exists");

@@ -344,7 +344,12 @@ impl Memory {
         let respects = !has_priority && self.respects_residency(turn);
         // If nothing is running, nothing will be freed either.
         let alone = is_first && !respects && self.prepared == 0;
-        if self.serve(turn, alone || has_priority, respects) || (alone && self.serve_on_empty_device(turn)) {
+        if self.serve(turn, alone || has_priority, respects) {
+            return true;
+        }
+        // An empty device is of no use if a session has to leave anyway.
+        let in_vain = || self.suspend_idle_ns.is_some() && self.misfit_beside(turn.1, self.sessions.bytes()).is_some();
+        if alone && !in_vain() && self.serve_on_empty_device(turn) {
             return true;
         }
         if is_first && self.suspend_for(turn, alone) {

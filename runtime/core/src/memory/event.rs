@@ -151,8 +151,8 @@ pub enum Event {
         /// The session.
         session: SessionId,
     },
-    /// The contents of a session are in host memory, and its memory was cleared: the memory is
-    /// free. [`Event::Resume`] follows.
+    /// The contents of a session are in host memory: its memory is free. The caller clears it, and
+    /// reports [`Event::ClearFailed`] if it cannot, before [`Event::Resume`].
     Suspended {
         /// The session.
         session: SessionId,

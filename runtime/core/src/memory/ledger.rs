@@ -71,6 +71,11 @@ impl Ledger {
         self.allocate_at(place).then_some(place)
     }
 
+    /// Whether the memory of invocations has this range.
+    pub(super) fn covers(&self, place: Place) -> bool {
+        place.at.0.checked_add(place.bytes).is_some_and(|end| end <= self.invocations.end)
+    }
+
     pub(super) fn free(&mut self, allocation: Place) {
         match &mut self.constants {
             Some(constants) if allocation.at.0 >= constants.base => constants.free(allocation),
@@ -139,6 +144,8 @@ pub(super) fn granules(bytes: u64, granule: u64) -> Option<u64> {
 #[derive(Debug)]
 struct Memory {
     base: u64,
+    /// Where its last granule ends.
+    end: u64,
     /// Alignment and granule of allocations.
     granule: u64,
     /// Free ranges, from offset to length.
@@ -150,10 +157,11 @@ struct Memory {
 
 impl Memory {
     fn new(base: DeviceOffset, bytes: u64, granule: u64) -> Memory {
+        let end = base.0 + bytes / granule * granule;
         let mut memory =
-            Memory { base: base.0, granule, by_offset: BTreeMap::new(), by_bytes: BTreeSet::new(), used: 0 };
+            Memory { base: base.0, end, granule, by_offset: BTreeMap::new(), by_bytes: BTreeSet::new(), used: 0 };
         if bytes >= granule {
-            memory.insert(base.0, bytes - bytes % granule);
+            memory.insert(base.0, end - base.0);
         }
         memory
     }
@@ -320,6 +328,10 @@ mod tests {
         memory.free(place(6, 4));
         assert_eq!((memory.used(), memory.used_max()), (0, 6 * ALIGN));
         assert!(memory.allocate_at(place(0, 7)), "all of it is in one piece again");
+        assert_eq!(
+            [place(8, 2), place(9, 2), place(u64::MAX / ALIGN, 1)].map(|at| memory.covers(at)),
+            [true, false, false]
+        );
     }
 
     #[test]

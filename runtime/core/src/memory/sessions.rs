@@ -151,7 +151,9 @@ impl Memory {
             return Some(false);
         }
         let is_leaving = self.sessions.get_mut(spec.session).is_some_and(|session| session.suspension.is_leaving);
-        if is_leaving || bytes > self.obtainable_bytes() {
+        // Sessions that are to leave for it have their memory until then.
+        let exceeds = spec.may_suspend && self.exceeds_share(self.sessions.bytes, bytes);
+        if is_leaving || exceeds || bytes > self.obtainable_bytes() {
             return None;
         }
         let place = match spec {

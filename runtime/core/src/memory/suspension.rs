@@ -3,7 +3,8 @@
 //! An invocation that would be refused beside the sessions of the device, or of its tenant's quota,
 //! waits until enough sessions are suspended. Sessions are suspended one after the other, the one
 //! that has been idle for longest first, and never one with a prepared invocation. If the
-//! invocation needs its memory at a place that another session has, that session is first.
+//! invocation needs its memory at a place that another session has, that session is first. If that
+//! one stays, none is suspended for the invocation.
 //!
 //! A session is suspended once it has been idle for a set time, or once the invocation has waited
 //! for that time. So sessions that take turns on a full device do not spend their time on copies,
@@ -144,12 +145,21 @@ impl Memory {
         bytes
     }
 
-    /// Suspends a session for an invocation in turn that does not fit beside all sessions, or that
-    /// `is_stuck`, because only sessions keep memory from it. Returns whether the invocation can
+    /// Suspends a session for an invocation in turn that does not fit beside all sessions, whose
+    /// session returns to a place that is taken, or that `is_stuck`, because only sessions keep
+    /// memory from it. Returns whether the invocation can
     /// wait for a suspension.
     pub(super) fn suspend_for(&mut self, turn: Turn, is_stuck: bool) -> bool {
-        let waits = is_stuck || self.misfit_beside(turn.1, self.sessions.bytes()).is_some();
+        let is_taken = self.returns_to(turn.1).is_some_and(|place| self.has_session_at(place));
+        let waits = is_stuck || is_taken || self.misfit_beside(turn.1, self.sessions.bytes()).is_some();
         waits && self.suspend_one(turn, None)
+    }
+
+    /// Where an invocation's session has to get memory, if it has none and kernels know the place.
+    fn returns_to(&self, task: TaskId) -> Option<Place> {
+        let own = self.invocations[&task].session?;
+        let bytes = self.state_bytes(Some(&own));
+        own.at.filter(|_| bytes > 0).map(|at| Place { at, bytes })
     }
 
     /// Suspends a session of the same tenant for an invocation that does not fit the tenant's quota
@@ -169,19 +179,23 @@ impl Memory {
         }
         let Some(idle_ns) = self.suspend_idle_ns else { return false };
         let Invocation { session: own, arrived, .. } = self.invocations[&turn.1];
-        let wanted = own.and_then(|own| Some(Place { at: own.at?, bytes: self.state_bytes(Some(&own)) }));
+        let wanted = self.returns_to(turn.1).filter(|_| of.is_none());
         let is_in_the_way =
             |session: &Session| wanted.is_some_and(|wanted| session.place.is_some_and(|place| overlap(place, wanted)));
-        let is_other = |id: SessionId| own.is_none_or(|own| own.session != id);
+        let others = || self.sessions.sessions.iter().filter(move |(id, _)| own.is_none_or(|own| own.session != **id));
+        let stays_taken = others().any(|(_, session)| is_in_the_way(session) && !self.may_leave(session));
+        if stays_taken || wanted.is_some_and(|place| !self.ledger.covers(place)) {
+            return false;
+        }
+        let is_free = !others().any(|(_, session)| is_in_the_way(session));
         let is_of = |session: &Session| of.is_none_or(|tenant| session.tenant == *tenant);
-        let others = self.sessions.sessions.iter();
-        let others: Vec<_> = others
-            .filter(|(id, session)| is_other(**id) && is_of(session) && self.may_leave(session))
-            .map(|(id, session)| (!is_in_the_way(session), session.suspension.idle_since, *id, session))
+        let movable: Vec<_> = others()
+            .filter(|(_, session)| is_of(session) && self.may_leave(session) && (is_free || is_in_the_way(session)))
+            .map(|(id, session)| (session.suspension.idle_since, *id, session))
             .collect();
-        let idle = others.iter().filter(|(.., session)| session.begun && session.suspension.is_idle());
-        let Some(&(_, since, first, _)) = idle.min_by_key(|(is_aside, since, id, _)| (*is_aside, *since, *id)) else {
-            return !others.is_empty();
+        let idle = movable.iter().filter(|(.., session)| session.begun && session.suspension.is_idle());
+        let Some(&(since, first, _)) = idle.min_by_key(|(since, id, _)| (*since, *id)) else {
+            return !movable.is_empty();
         };
         let at = Nanos(since.0.min(arrived.0).saturating_add(idle_ns));
         match at <= self.now {

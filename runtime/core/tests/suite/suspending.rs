@@ -277,6 +277,78 @@ fn a_session_returns_to_its_place_and_those_in_the_way_leave_first() {
 }
 
 #[test]
+fn sessions_do_not_exceed_their_share_until_one_has_left() {
+    let mut world = World::unlimited();
+    world.run((1, 12, None));
+    let task = world.flush((2, 1, None)).expect("it waits");
+    assert!(!world.prepare(task), "the device has room, the share of sessions has none");
+    world.pass(IDLE_NS);
+    assert_eq!(world.left(), [1]);
+    assert!(world.prepare(task));
+    assert_eq!(world.memory.sessions(), (1, UNIT));
+}
+
+#[test]
+fn a_session_in_the_way_leaves_and_others_stay() {
+    let mut world = World::unlimited();
+    world.run((1, 4, None));
+    world.send(Event::SuspendSession { session: SessionId(1) });
+    assert_eq!(world.left(), [1]);
+    world.run((2, 2, None));
+    let running = world.flush((3, 3, Some(3))).expect("it fits");
+    assert!(world.prepare(running));
+    world.pass(IDLE_NS);
+    let task = world.flush((1, 4, Some(2))).expect("it waits");
+    assert!(!world.prepare(task));
+    world.pass(10 * IDLE_NS);
+    assert!(world.leaving.is_empty(), "session 2 was idle for longest, and is not in the way");
+    // Also while something else runs.
+    let other = world.spec(1, 1, None);
+    let other = world.arrive(other).expect("it fits");
+    assert!(world.prepare(other));
+    world.end(running);
+    assert_eq!(world.left(), [3]);
+    assert!(world.prepare(task));
+    assert_eq!(world.place(1).map(|place| place.at), Some(DeviceOffset(2 * UNIT)));
+}
+
+#[test]
+fn no_session_leaves_for_a_place_that_cannot_be_had() {
+    let mut world = World::unlimited();
+    let mut spec = world.spec(0, 1, Some((1, 2, Some(2))));
+    spec.session.as_mut().expect("it has one").may_suspend = false;
+    let task = world.arrive(spec).expect("it fits");
+    assert!(world.prepare(task));
+    world.end(task);
+    world.run((2, 2, None));
+    world.pass(10 * IDLE_NS);
+    // A place that stays taken, and one that the device does not have.
+    for (session, at) in [(3, 3), (4, 14)] {
+        let task = world.flush((session, 4, Some(at))).expect("it waits");
+        assert!(!world.prepare(task) && world.leaving.is_empty());
+        let is_refused = |action: &Action| matches!(action, Action::Refuse { task: refused, .. } if *refused == task);
+        assert!(world.actions.iter().any(is_refused), "{:?}", world.actions);
+        world.end(task);
+    }
+    assert!(world.place(2).is_some());
+}
+
+#[test]
+fn memory_that_cannot_be_cleared_after_a_session_left_is_not_used_again() {
+    let mut world = World::unlimited();
+    world.run((1, 4, None));
+    let place = world.place(1).expect("it has memory");
+    world.send(Event::SuspendSession { session: SessionId(1) });
+    assert_eq!(std::mem::take(&mut world.leaving), [SessionId(1)]);
+    world.send(Event::Suspended { session: SessionId(1) });
+    world.send(Event::ClearFailed { place });
+    world.send(Event::Resume);
+    assert_eq!(world.memory.withheld_bytes(), 4 * UNIT);
+    world.run((2, 4, None));
+    assert!(world.place(2).is_some_and(|other| other.at.0 >= place.at.0 + place.bytes));
+}
+
+#[test]
 fn a_session_leaves_on_request_once_its_flush_has_ended() {
     let mut world = World::new(None, MemoryQuotas::default());
     let first = world.flush((1, 4, None)).expect("it fits");
@@ -404,7 +476,7 @@ fn random_flushes_are_all_served() {
             assert!(!world.actions.drain(..).any(|action| is_refusal(&action)), "seed {seed}");
             let all: Vec<Place> = (0..6).filter_map(|session| world.place(session)).collect();
             let bytes: u64 = all.iter().map(|place| place.bytes).sum();
-            assert_eq!(world.memory.sessions().1, bytes, "seed {seed}");
+            assert!(world.memory.sessions().1 == bytes && bytes <= DEVICE / 4 * 3, "seed {seed}: {bytes}");
             let ends = |place: &Place| place.at.0 + place.bytes;
             let is_apart = |one: &Place, other: &Place| ends(one) <= other.at.0 || ends(other) <= one.at.0;
             for (at, one) in all.iter().enumerate() {

@@ -191,7 +191,8 @@ fn multiply(
     let reads_c = !factors.on_device && !factors.is_beta_zero();
     let is_empty = m == 0 || n == 0 || batch == 0;
     let lacks_inputs = reads_inputs && (a_at == 0 || b_at == 0);
-    if !is_empty && (d_at == 0 || lacks_inputs || (reads_c && c_at == 0)) {
+    let lacks_bias = plan.epilogue.has_bias && plan.epilogue.bias == 0;
+    if !is_empty && (d_at == 0 || lacks_inputs || lacks_bias || (reads_c && c_at == 0)) {
         return Err(Status::INVALID_VALUE);
     }
     let [a, b, c, d] = plan.matrices;

@@ -7,7 +7,7 @@
 
 /* Declared as in cuda_runtime_api.h and cublas_v2.h. */
 int cudaMalloc(void **, size_t), cudaFree(void *), cudaMemcpy(void *, const void *, size_t, int);
-int cudaStreamCreate(void **), cudaStreamSynchronize(void *), cudaDeviceSynchronize(void);
+int cudaStreamCreate(void **), cudaStreamDestroy(void *), cudaStreamSynchronize(void *), cudaDeviceSynchronize(void);
 int cublasCreate_v2(void **), cublasDestroy_v2(void *), cublasSetStream_v2(void *, void *);
 int cublasSetPointerMode_v2(void *, int);
 const char *cublasGetStatusName(int);

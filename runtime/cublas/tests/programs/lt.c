@@ -155,6 +155,11 @@ static void refusals(void) {
     OK(cublasLtMatmulDescSetAttribute(operation, AUX, &null, 8));
     OK(cublasLtMatmulDescSetAttribute(operation, EPILOGUE, &epilogue, 4));
     FAILS(MATMUL(handle, operation, square, square, square, a.device), NOT_SUPPORTED);
+    /* A bias has an address when the product runs; heuristics do not need it. */
+    epilogue = OF_BIAS;
+    OK(cublasLtMatmulDescSetAttribute(operation, EPILOGUE, &epilogue, 4));
+    OK(cublasLtMatmulAlgoGetHeuristic(handle, operation, square, square, square, square, 0, 1, &found, &results));
+    FAILS(MATMUL(handle, operation, square, square, square, a.device), INVALID_VALUE);
     epilogue = 1;
     OK(cublasLtMatmulDescSetAttribute(operation, EPILOGUE, &epilogue, 4));
     OK(cublasLtMatrixLayoutSetAttribute(square, ORDER, &order, 4));

@@ -24,6 +24,8 @@ int cublasSgemv_v2(void *, int, int, int, const void *, const void *, int, const
 int cublasDgemv_v2(void *, int, int, int, const void *, const void *, int, const void *, int, const void *, void *, int);
 int cublasSgemvStridedBatched(void *, int, int, int, const void *, const void *, int, long long, const void *, int,
                               long long, const void *, void *, int, long long, int);
+int cublasSgemvBatched(void *, int, int, int, const void *, const void *, int, const void *, int, const void *, void *,
+                       int, int);
 int cublasDger_v2(void *, int, int, const void *, const void *, int, const void *, int, void *, int);
 int cublasDgeam(void *, int, int, int, int, const void *, const void *, int, const void *, const void *, int, void *, int);
 int cublasDsyrk_v2(void *, int, int, int, int, const void *, const void *, int, const void *, void *, int);
@@ -221,6 +223,22 @@ static void vectors(void) {
             for (int l = 0; l < 4; l++) wanted[b * 3 + i] += at(a, b * 12 + i + l * 3) * at(x, b * 4 + l);
     OK(cublasSgemvStridedBatched(handle, N, 3, 4, &alpha, a.device, 3, 12, x.device, 1, 4, &beta, y.device, 1, 3, 2));
     compare("gemv of a batch", y, wanted, 4);
+    /* The same by arrays of addresses, the last ones first. */
+    void *arrays[3][2], *on_device[3];
+    for (int b = 0; b < 2; b++) {
+        arrays[0][b] = (float *)a.device + (1 - b) * 12;
+        arrays[1][b] = (float *)x.device + (1 - b) * 4;
+        arrays[2][b] = (float *)y.device + (1 - b) * 3;
+    }
+    for (int i = 0; i < 3; i++) {
+        OK(cudaMalloc(&on_device[i], sizeof arrays[i]));
+        OK(cudaMemcpy(on_device[i], arrays[i], sizeof arrays[i], TO_DEVICE));
+    }
+    memset(y.host, 0, y.count * 4);
+    to_device(&y);
+    OK(cublasSgemvBatched(handle, N, 3, 4, &alpha, on_device[0], 3, on_device[1], 1, &beta, on_device[2], 1, 2));
+    compare("gemv of arrays", y, wanted, 4);
+    for (int i = 0; i < 3; i++) OK(cudaFree(on_device[i]));
     drop(a), drop(x), drop(y);
 }
 
@@ -309,6 +327,21 @@ static void rules(void) {
         drop(c);
     }
     OK(cublasSetPointerMode_v2(handle, 0));
+    /* Arrays of addresses of A and B are not read either. */
+    float part = 0.5, zero = 0;
+    for (int k = 0; k <= K; k += K) {
+        numbers_t c = numbers(F32, M * NN, 3);
+        double *wanted = copy_of(c);
+        for (int i = 0; i < M * NN; i++) wanted[i] *= 0.5;
+        void *array;
+        OK(cudaMalloc(&array, sizeof c.device));
+        OK(cudaMemcpy(array, &c.device, sizeof c.device, TO_DEVICE));
+        OK(cublasSgemmBatched(handle, N, N, M, NN, k, k ? &zero : &part, 0, M, 0, K, &part, array, M, 1));
+        compare("a batch without inputs", c, wanted, 0);
+        free(wanted);
+        drop(c);
+        OK(cudaFree(array));
+    }
     /* A vector is not scaled if the matrix has no columns: BLAS returns at once. */
     numbers_t y = numbers(F32, 4, 5);
     double *wanted = copy_of(y);

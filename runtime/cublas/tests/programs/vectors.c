@@ -238,7 +238,11 @@ static void *in_thread(void *shared) {
     }
     OK(cudaFree(at));
     OK(cudaFree(to));
-    if (!shared) OK(cublasDestroy_v2(own));
+    if (!shared) {
+        /* A handle may outlive its stream. */
+        OK(cudaStreamDestroy(stream));
+        OK(cublasDestroy_v2(own));
+    }
     return 0;
 }
 

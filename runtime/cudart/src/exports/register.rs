@@ -88,7 +88,7 @@ extern "C" fn __cudaRegisterVar(
     });
 }
 
-/// Refuses the fat binary, since managed memory is missing. If it were loaded, its kernels would
+/// Refuses the fat binary, since managed variables are missing. If it were loaded, its kernels would
 /// use a copy of the variable that the host does not see.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterManagedVar(

@@ -23,8 +23,10 @@ impl Worker {
     /// The address at which kernels see the memory of a session that has begun, if the device knows
     /// it.
     pub(super) fn session_address(&self, session: SessionId) -> Option<u64> {
-        let memory = self.holdings.sessions.get(&session)?;
-        self.device.kernel_address(memory.at)
+        // It stays the same while the session is suspended.
+        let known = self.shared.sessions.find(session).and_then(|session| session.address());
+        let memory = self.holdings.sessions.get(&session);
+        known.or_else(|| self.device.kernel_address(memory?.at))
     }
 
     fn session_of(&mut self, task: TaskId) -> Option<Arc<Session>> {
@@ -76,6 +78,8 @@ impl Worker {
         let Some(session) = self.session_of(task) else { return };
         if !self.holdings.sessions.contains_key(&session.id) {
             self.withdraw(Part::Session(session.id));
+            // The address of a session that did not come back was reserved until it was placed.
+            self.reserve_address_of(session.id);
         }
     }
 
@@ -108,7 +112,7 @@ impl Worker {
     /// ended.
     pub(super) fn close_session(&mut self, session: SessionId) {
         self.shared.sessions.remove(session);
-        self.forget_suspended(session);
+        self.drop_suspended(session);
         self.notify_memory(MemoryEvent::SessionClosed { session });
         self.notify_memory(MemoryEvent::Resume);
     }
@@ -120,7 +124,7 @@ impl Worker {
     }
 
     pub(super) fn free_state(&mut self, session: SessionId, place: Place) {
-        self.holdings.suspended.leaving.retain(|leaving| leaving.session != session);
+        self.holdings.suspended.end_leaving(session);
         self.holdings.suspended.answer(session, &Err(SuspendError::NoSession));
         self.release_memory(session, place);
     }

@@ -19,6 +19,9 @@ pub(super) struct Suspended {
     pub(super) leaving: Vec<Leaving>,
     /// Invocations that wait until the contents of their session are on the device.
     pub(super) returning: Vec<TaskId>,
+    /// Pieces that are no longer needed. Each takes tens of microseconds to free, and a session may
+    /// have thousands, so they are freed one by one.
+    pub(super) unused: Vec<Box<[u8]>>,
     /// Invocations whose session came back, which have not had their turn since.
     pub(super) returned: BTreeSet<TaskId>,
     /// Who waits for the suspension of a session.
@@ -52,6 +55,7 @@ impl Suspended {
             contents: BTreeMap::new(),
             leaving: Vec::new(),
             returning: Vec::new(),
+            unused: Vec::new(),
             returned: BTreeSet::new(),
             waiting: Vec::new(),
             suspensions: 0,
@@ -60,9 +64,20 @@ impl Suspended {
         }
     }
 
-    /// Whether there is nothing to copy.
+    /// Whether there is nothing to copy or to free.
     pub(super) fn is_idle(&self) -> bool {
-        self.leaving.is_empty() && self.returning.is_empty()
+        self.leaving.is_empty() && self.returning.is_empty() && self.unused.is_empty()
+    }
+
+    /// Drops contents. They count as host memory no longer, though their pieces are freed later.
+    pub(super) fn discard(&mut self, contents: Contents) {
+        self.unused.extend(contents.session.pieces.into_iter().flatten());
+    }
+
+    /// Ends the copy of a session that is closed meanwhile.
+    pub(super) fn end_leaving(&mut self, session: SessionId) {
+        let ended: Vec<Leaving> = self.leaving.extract_if(.., |leaving| leaving.session == session).collect();
+        ended.into_iter().filter_map(|leaving| leaving.copied).for_each(|contents| self.discard(contents));
     }
 
     /// Answers those who wait for the suspension of a session.

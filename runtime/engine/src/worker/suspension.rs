@@ -26,7 +26,10 @@ impl Worker {
                     return drop(answer.send(answered));
                 }
                 if let Some(lost) = &self.lost {
-                    return drop(answer.send(Err(SuspendError::Unreadable(lost.clone()))));
+                    // What is in host memory is complete, also if a part of it was on its way back.
+                    let is_kept = self.holdings.suspended.contents.contains_key(&session);
+                    let answered = if is_kept { Ok(()) } else { Err(SuspendError::Unreadable(lost.clone())) };
+                    return drop(answer.send(answered));
                 }
                 self.holdings.suspended.waiting.push((session, answer));
                 self.notify_memory(MemoryEvent::SuspendSession { session });
@@ -34,6 +37,7 @@ impl Worker {
             SuspensionCommand::Take { session, answer } => drop(answer.send(self.take_suspended(session))),
             SuspensionCommand::Adopt { session, owner, contents, answer } => {
                 self.holdings.suspended.contents.insert(session, Contents { session: contents, owner, written: 0 });
+                self.reserve_address_of(session);
                 let _ = answer.send(());
             }
             SuspensionCommand::Released { session } => {
@@ -121,8 +125,9 @@ impl Worker {
         }
         // At ordinary priority, as constants are loaded.
         priority::at_ordinary_priority(self.wake_priority, || {
+            let has_freed = self.holdings.suspended.unused.pop().is_some();
             let has_copied = self.copy_piece_out();
-            self.copy_piece_back() || has_copied
+            self.copy_piece_back() || has_copied || has_freed
         })
     }
 
@@ -148,7 +153,8 @@ impl Worker {
             }
             Ok(None) => self.end_suspension(),
             Err(error) => {
-                self.holdings.suspended.leaving.remove(0);
+                let Leaving { copied, .. } = self.holdings.suspended.leaving.remove(0);
+                copied.into_iter().for_each(|contents| self.holdings.suspended.discard(contents));
                 if let Some(own) = self.shared.sessions.find(session) {
                     own.set_back();
                 }
@@ -166,16 +172,15 @@ impl Worker {
         if let Some(contents) = copied {
             self.holdings.suspended.contents.insert(session, contents);
         }
+        // Before the memory is cleared: what cannot be cleared is then free, and is withheld.
+        self.notify_memory(MemoryEvent::Suspended { session });
         self.release_memory(session, place);
         if let Some(contents) = self.holdings.suspended.contents.get_mut(&session) {
             contents.written = 0;
-            if let Some(address) = contents.session.address {
-                self.device.reserve_address(contents.session.tenant().as_str(), address, place.bytes);
-            }
         }
+        self.reserve_address_of(session);
         self.holdings.suspended.suspensions += 1;
         tracing::info!(session = session.0, bytes = place.bytes, "session suspended");
-        self.notify_memory(MemoryEvent::Suspended { session });
         self.holdings.suspended.answer(session, &Ok(()));
         self.notify_memory(MemoryEvent::Resume);
         self.act();
@@ -219,7 +224,8 @@ impl Worker {
             return true;
         };
         let answer = device.write(DeviceOffset(memory.at.0 + at), piece);
-        contents.written = number + 1;
+        // A piece that was refused is written again for the next flush.
+        contents.written = if answer.is_ok() { number + 1 } else { number };
         if let Err(error) = self.check(answer) {
             self.holdings.suspended.returning.remove(0);
             self.fail_on(task, "the session cannot be resumed", &error);
@@ -231,7 +237,9 @@ impl Worker {
     /// The contents of an invocation's session are on the device: the invocation is ready.
     fn end_return(&mut self, task: TaskId, session: &Arc<Session>) {
         self.holdings.suspended.returning.remove(0);
-        self.holdings.suspended.contents.remove(&session.id);
+        if let Some(contents) = self.holdings.suspended.contents.remove(&session.id) {
+            self.holdings.suspended.discard(contents);
+        }
         session.set_back();
         self.holdings.suspended.resumptions += 1;
         tracing::info!(session = session.id.0, function = %session.function.key, "session resumed");
@@ -240,8 +248,16 @@ impl Worker {
         self.act();
     }
 
-    /// Drops the contents of a session that is closed.
-    pub(super) fn forget_suspended(&mut self, session: SessionId) -> Option<Contents> {
+    /// Keeps the address of a session's contents free for its return, as far as the device can.
+    pub(super) fn reserve_address_of(&mut self, session: SessionId) {
+        let Some(Contents { session: contents, .. }) = self.holdings.suspended.contents.get(&session) else { return };
+        if let Some(address) = contents.address {
+            self.device.reserve_address(contents.tenant().as_str(), address, contents.bytes);
+        }
+    }
+
+    /// Takes the contents of a session that is closed.
+    fn forget_suspended(&mut self, session: SessionId) -> Option<Contents> {
         let contents = self.holdings.suspended.contents.remove(&session)?;
         if let Some(address) = contents.session.address {
             self.device.release_address(contents.session.tenant().as_str(), address);
@@ -249,12 +265,19 @@ impl Worker {
         Some(contents)
     }
 
+    /// Drops the contents of a session that is closed.
+    pub(super) fn drop_suspended(&mut self, session: SessionId) {
+        if let Some(contents) = self.forget_suspended(session) {
+            self.holdings.suspended.discard(contents);
+        }
+    }
+
     /// Drops the contents of all sessions of a function that is unloaded.
     pub(super) fn forget_suspended_of(&mut self, owner: FunctionId) {
         let all = self.holdings.suspended.contents.iter();
         let own: Vec<SessionId> = all.filter(|(_, it)| it.owner == owner).map(|(session, _)| *session).collect();
         for session in own {
-            self.forget_suspended(session);
+            self.drop_suspended(session);
             self.note_memory(MemoryEvent::SessionClosed { session });
         }
     }

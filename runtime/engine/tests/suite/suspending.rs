@@ -271,6 +271,34 @@ fn a_session_whose_memory_cannot_be_had_stays_suspended() {
 }
 
 #[test]
+fn a_piece_that_the_device_refuses_is_written_for_the_next_flush() {
+    let config = on_request();
+    let (device, controls) = FakeDevice::new(0);
+    let engine = start_on(FallibleDevice::new(device), 0, &config);
+    let handle = engine.handle();
+    let session = open(&handle, 10);
+    handle.suspend_session(session, PATIENCE).expect("there is room");
+    controls.refuse(Refusal::Piece, 1);
+    let refused = read(&handle, session);
+    let is_reason = |reason: &str| reason.contains("the session cannot be resumed");
+    assert!(matches!(&refused, Err(InvokeError::Device(reason)) if is_reason(reason)), "{refused:?}");
+    controls.accept();
+    assert_eq!(read(&handle, session).expect("it comes back"), contents(10));
+    assert_eq!(config.host.used(), 0);
+}
+
+#[test]
+fn memory_of_a_suspended_session_that_cannot_be_cleared_is_withheld() {
+    let (_engine, handle, controls) = start(0, &on_request());
+    let session = open(&handle, 11);
+    let used = handle.statistics().device.memory_used_bytes;
+    controls.refuse(Refusal::Fill, 0);
+    handle.suspend_session(session, PATIENCE).expect("there is room");
+    controls.accept();
+    assert_eq!(handle.statistics().device.memory_used_bytes, used, "it counts as used");
+}
+
+#[test]
 fn a_suspended_session_outlives_the_memory_of_its_device() {
     let config = on_request();
     let (device, controls) = FakeDevice::new(0);

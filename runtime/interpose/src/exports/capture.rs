@@ -45,8 +45,7 @@ entry_points! { CAPTURE:
     fn cuStreamIsCapturing(stream: CUstream, status: Out<CUstreamCaptureStatus>) {
         let stream = stream_number(stream)?;
         let (shim, _) = Shim::current()?;
-        shim.client.check_stream(stream)?;
-        status.set(status_of(shim.graphs.capture_status(stream)).0)
+        status.set(status_of(shim.capture_status(stream)?).0)
     }
 
     fn cuStreamGetCaptureInfo(stream: CUstream, status: Out<CUstreamCaptureStatus>, id: Out<u64>) {
@@ -122,13 +121,8 @@ fn info(
 ) -> Result<(), Code> {
     status.is_wanted()?;
     let stream = stream_number(stream)?;
-    let (mut shim, _) = Shim::current()?;
-    if stream == 0 {
-        // The question counts as use of the default stream.
-        shim.is_captured(stream)?;
-    }
-    shim.client.check_stream(stream)?;
-    let (is, number) = status_of(shim.graphs.capture_status(stream));
+    let (shim, _) = Shim::current()?;
+    let (is, number) = status_of(shim.capture_status(stream)?);
     if is == CU_STREAM_CAPTURE_STATUS_ACTIVE
         && let Some((of, tips)) = shim.graphs.capture_place(stream)
     {

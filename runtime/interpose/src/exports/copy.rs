@@ -2,7 +2,8 @@
 //!
 //! The program's memory is read before a call returns. A copy into it is complete when the call
 //! returns. An asynchronous copy into pinned memory may be complete only after the next call that
-//! waits.
+//! waits. A synchronous call that uses managed memory returns when all work is done: the program may
+//! touch that memory then.
 
 use super::entry_points;
 use crate::arguments::{In, Place};
@@ -13,11 +14,24 @@ use crate::work::{Fill, Work};
 use atoll_cuda_api::types::*;
 use atoll_session::Code;
 
-/// When a copy returns to the program.
+/// When a copy or a fill returns to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Returns {
     AtOnce,
     WhenDone,
+    /// When done if it uses managed memory, which the program may touch then; otherwise at once.
+    WhenDoneIfManaged,
+}
+
+impl Returns {
+    /// When it returns, once it is known whether it uses managed memory.
+    fn decided(self, is_managed: bool) -> Returns {
+        match self {
+            Returns::WhenDoneIfManaged if is_managed => Returns::WhenDone,
+            Returns::WhenDoneIfManaged => Returns::AtOnce,
+            decided => decided,
+        }
+    }
 }
 
 entry_points! { COPY:
@@ -30,7 +44,7 @@ entry_points! { COPY:
     }
 
     fn cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) {
-        copy(CUstream::NULL, End::Device(from), End::Device(to), bytes, Returns::AtOnce)
+        copy(CUstream::NULL, End::Device(from), End::Device(to), bytes, Returns::WhenDoneIfManaged)
     }
 
     fn cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) {
@@ -74,57 +88,57 @@ entry_points! { COPY:
     }
 
     fn cuMemsetD8_v2(at: CUdeviceptr, value: c_uchar, count: usize) {
-        fill(CUstream::NULL, at, (0, count, 1), (value.into(), 1))
+        fill(CUstream::NULL, at, (0, count, 1), (value.into(), 1), Returns::WhenDoneIfManaged)
     }
 
     fn cuMemsetD16_v2(at: CUdeviceptr, value: c_ushort, count: usize) {
-        fill(CUstream::NULL, at, (0, count, 1), (value.into(), 2))
+        fill(CUstream::NULL, at, (0, count, 1), (value.into(), 2), Returns::WhenDoneIfManaged)
     }
 
     fn cuMemsetD32_v2(at: CUdeviceptr, value: c_uint, count: usize) {
-        fill(CUstream::NULL, at, (0, count, 1), (value, 4))
+        fill(CUstream::NULL, at, (0, count, 1), (value, 4), Returns::WhenDoneIfManaged)
     }
 
     fn cuMemsetD8Async(at: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream) {
-        fill(stream, at, (0, count, 1), (value.into(), 1))
+        fill(stream, at, (0, count, 1), (value.into(), 1), Returns::AtOnce)
     }
 
     fn cuMemsetD16Async(at: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream) {
-        fill(stream, at, (0, count, 1), (value.into(), 2))
+        fill(stream, at, (0, count, 1), (value.into(), 2), Returns::AtOnce)
     }
 
     fn cuMemsetD32Async(at: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) {
-        fill(stream, at, (0, count, 1), (value, 4))
+        fill(stream, at, (0, count, 1), (value, 4), Returns::AtOnce)
     }
 
     fn cuMemsetD2D8_v2(at: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize) {
-        fill(CUstream::NULL, at, (pitch, width, height), (value.into(), 1))
+        fill(CUstream::NULL, at, (pitch, width, height), (value.into(), 1), Returns::WhenDoneIfManaged)
     }
 
     fn cuMemsetD2D16_v2(at: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize) {
-        fill(CUstream::NULL, at, (pitch, width, height), (value.into(), 2))
+        fill(CUstream::NULL, at, (pitch, width, height), (value.into(), 2), Returns::WhenDoneIfManaged)
     }
 
     fn cuMemsetD2D32_v2(at: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize) {
-        fill(CUstream::NULL, at, (pitch, width, height), (value, 4))
+        fill(CUstream::NULL, at, (pitch, width, height), (value, 4), Returns::WhenDoneIfManaged)
     }
 
     fn cuMemsetD2D8Async(
         at: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize, stream: CUstream
     ) {
-        fill(stream, at, (pitch, width, height), (value.into(), 1))
+        fill(stream, at, (pitch, width, height), (value.into(), 1), Returns::AtOnce)
     }
 
     fn cuMemsetD2D16Async(
         at: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream
     ) {
-        fill(stream, at, (pitch, width, height), (value.into(), 2))
+        fill(stream, at, (pitch, width, height), (value.into(), 2), Returns::AtOnce)
     }
 
     fn cuMemsetD2D32Async(
         at: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream
     ) {
-        fill(stream, at, (pitch, width, height), (value, 4))
+        fill(stream, at, (pitch, width, height), (value, 4), Returns::AtOnce)
     }
 }
 
@@ -148,8 +162,9 @@ fn copy(stream: CUstream, from: End, to: End, bytes: usize, returns: Returns) ->
     if shim.is_captured(stream)? {
         return shim.capture(stream, Work::Copy(BoxCopy::row(from, to, bytes as u64)));
     }
+    let is_managed = [from, to].into_iter().any(|end| matches!(end, End::Device(at) if shim.managed.holds(at)));
     let copied = shim.copy_row(stream, from, to, bytes as u64);
-    finish(&mut shim, copied, returns)
+    finish(&mut shim, copied, returns.decided(is_managed))
 }
 
 /// A copy of rows and planes.
@@ -157,6 +172,7 @@ fn copy_box(stream: CUstream, copy: BoxCopy, returns: Returns) -> Result<(), Cod
     let (mut shim, _) = Shim::current()?;
     let stream = stream_number(stream)?;
     if shim.is_captured(stream)? {
+        let copy = copy.resolved(&shim);
         return shim.capture(stream, Work::Copy(copy));
     }
     let copied = copy.perform(&mut shim, stream);
@@ -179,9 +195,15 @@ fn fill(
     at: CUdeviceptr,
     (pitch, width, height): (usize, usize, usize),
     (value, size): (u32, u32),
+    returns: Returns,
 ) -> Result<(), Code> {
     let (mut shim, _) = Shim::current()?;
     let stream = stream_number(stream)?;
     let fill = Fill { at, pitch: pitch as u64, width: width as u64, height: height as u64, value, size };
-    if shim.is_captured(stream)? { shim.capture(stream, Work::Fill(fill)) } else { fill.perform(&mut shim, stream) }
+    if shim.is_captured(stream)? {
+        return shim.capture(stream, Work::Fill(fill));
+    }
+    fill.perform(&mut shim, stream)?;
+    let is_managed = shim.managed.holds(at);
+    finish(&mut shim, Ok(true), returns.decided(is_managed))
 }

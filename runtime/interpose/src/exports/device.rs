@@ -12,9 +12,6 @@ use atoll_session::Code;
 /// its address, stream memory operations, virtual memory management, and host memory by handle.
 const ABSENT: [i32; 18] = [19, 88, 89, 91, 92, 93, 94, 98, 100, 101, 102, 103, 110, 116, 117, 119, 122, 123];
 
-/// Attributes that are always 1, since this library provides them: managed memory, and pools.
-const PRESENT: [i32; 2] = [CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED];
-
 /// Attributes of peers have numbers below this.
 const PEER_ATTRIBUTES_END: c_int = 6;
 
@@ -96,8 +93,11 @@ entry_points! { DEVICE:
     fn cuDeviceGetAttribute(value: Out<c_int>, attribute: CUdevice_attribute, device: CUdevice) {
         let shim = Shim::get()?;
         check_device(device)?;
-        if PRESENT.contains(&attribute) {
-            return value.set(1);
+        // This library provides both.
+        match attribute {
+            CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY => return value.set(shim.managed.is_available().into()),
+            CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED => return value.set(1),
+            _ => {}
         }
         let of_device = shim.client.facts().attribute(attribute).ok_or(Code::INVALID_VALUE)?;
         value.set(if ABSENT.contains(&attribute) { 0 } else { of_device })

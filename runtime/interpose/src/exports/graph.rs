@@ -129,14 +129,14 @@ entry_points! { GRAPH:
     fn cuGraphExecUpdate(
         executable: CUgraphExec, graph: CUgraph, node: Out<CUgraphNode>, result: Out<CUgraphExecUpdateResult>
     ) {
-        let (updated, info) = update(executable, graph)?;
+        let (updated, info) = update(executable, graph);
         node.set_if_wanted(info.error_node);
         result.set_if_wanted(info.result);
         updated
     }
 
     fn cuGraphExecUpdate_v2(executable: CUgraphExec, graph: CUgraph, result: Out<CUgraphExecUpdateResultInfo>) {
-        let (updated, info) = update(executable, graph)?;
+        let (updated, info) = update(executable, graph);
         result.set_if_wanted(info);
         updated
     }
@@ -156,7 +156,7 @@ entry_points! { GRAPH:
     fn cuGraphExecMemcpyNodeSetParams(
         executable: CUgraphExec, node: CUgraphNode, params: In<CUDA_MEMCPY3D_v2>, _context: CUcontext
     ) {
-        set(executable, node, |_| copy_work(params))
+        set(executable, node, |shim| copy_work(shim, params))
     }
 
     fn cuGraphExecMemsetNodeSetParams(
@@ -251,7 +251,10 @@ fn order(shim: &mut Shim, context: u32, executable: u32, stream: u32) -> Result<
 /// before it is done.
 fn run(works: &[Arc<Work>], stream: u32) -> Result<(), Code> {
     let mut shim = Shim::get()?;
-    works.iter().try_for_each(|work| work.perform(&mut shim, stream))?;
+    if let Err(code) = works.iter().try_for_each(|work| work.perform(&mut shim, stream)) {
+        // After an error the program may free its memory, so no recorded copy may write to it later.
+        return shim.client.complete_copies().and(Err(code));
+    }
     let Some(Work::Host(call)) = works.last().map(|work| &**work) else { return Ok(()) };
     let waited = shim.client.synchronize_stream(stream);
     shim.waited(waited)?;
@@ -264,22 +267,27 @@ fn run(works: &[Arc<Work>], stream: u32) -> Result<(), Code> {
 fn set(executable: CUgraphExec, node: CUgraphNode, work: impl FnOnce(&Shim) -> Result<Work, Code>) -> Result<(), Code> {
     let (executable, node) = (executable_number(executable)?, node_number(node)?);
     let (mut shim, _) = Shim::current()?;
-    let work = work(&shim)?;
-    if shim.graphs.executable_work(executable, node)?.differs(&work).is_some() {
+    let mut work = work(&shim)?;
+    let old = shim.graphs.executable_work(executable, node)?;
+    if old.differs(&work).is_some() {
         return Err(Code::INVALID_VALUE);
     }
+    work.keep(old);
     shim.graphs.set_executable_work(executable, node, Arc::new(work))
 }
 
 /// Updates an executable graph. Returns the result of the call, and what the program is told.
-fn update(executable: CUgraphExec, graph: CUgraph) -> Result<(Result<(), Code>, CUgraphExecUpdateResultInfo), Code> {
-    let (executable, graph) = (executable_number(executable)?, graph_number(graph)?);
-    let updated = Shim::get()?.graphs.update(executable, graph, |old, new| old.differs(new))?;
+fn update(executable: CUgraphExec, graph: CUgraph) -> (Result<(), Code>, CUgraphExecUpdateResultInfo) {
+    let update = || {
+        let (executable, graph) = (executable_number(executable)?, graph_number(graph)?);
+        Shim::get()?.graphs.update(executable, graph, |old, new| old.differs(new))
+    };
     let (error_node, error_from_node) = (CUgraphNode::NULL, CUgraphNode::NULL);
     let info = |result, error_node| CUgraphExecUpdateResultInfo { result, error_node, error_from_node };
-    Ok(match updated {
-        Ok(()) => (Ok(()), info(CU_GRAPH_EXEC_UPDATE_SUCCESS, error_node)),
-        Err(Mismatch { kind, node }) => {
+    match update() {
+        Ok(Ok(())) => (Ok(()), info(CU_GRAPH_EXEC_UPDATE_SUCCESS, error_node)),
+        Err(code) => (Err(code), info(CU_GRAPH_EXEC_UPDATE_ERROR, error_node)),
+        Ok(Err(Mismatch { kind, node })) => {
             let result = match kind {
                 MismatchKind::Topology => CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED,
                 MismatchKind::Kind => CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED,
@@ -288,7 +296,7 @@ fn update(executable: CUgraphExec, graph: CUgraph) -> Result<(Result<(), Code>, 
             let node = if node == 0 { error_node } else { handle(Kind::Node, node) };
             (Err(Code::GRAPH_EXEC_UPDATE_FAILURE), info(result, node))
         }
-    })
+    }
 }
 
 /// Returns an error unless a node is a launch, a copy or a fill: only those can be disabled.

@@ -59,7 +59,7 @@ entry_points! { NODE:
         node: Out<CUgraphNode>, graph: CUgraph, before: In<CUgraphNode>, count: usize,
         params: In<CUDA_MEMCPY3D_v2>, _context: CUcontext
     ) {
-        add(node, graph, before, count, |_| copy_work(params))
+        add(node, graph, before, count, |shim| copy_work(shim, params))
     }
 
     fn cuGraphMemcpyNodeGetParams(node: CUgraphNode, params: Out<CUDA_MEMCPY3D_v2>) {
@@ -70,7 +70,7 @@ entry_points! { NODE:
     }
 
     fn cuGraphMemcpyNodeSetParams(node: CUgraphNode, params: In<CUDA_MEMCPY3D_v2>) {
-        set(node, |_| copy_work(params))
+        set(node, |shim| copy_work(shim, params))
     }
 
     fn cuGraphAddMemsetNode(
@@ -319,10 +319,12 @@ fn add(
 fn set(node: CUgraphNode, work: impl FnOnce(&Shim) -> Result<Work, Code>) -> Result<(), Code> {
     let node = node_number(node)?;
     let (mut shim, _) = Shim::current()?;
-    let work = work(&shim)?;
-    if shim.graphs.work(node)?.kind() != work.kind() {
+    let mut work = work(&shim)?;
+    let old = shim.graphs.work(node)?;
+    if old.kind() != work.kind() {
         return Err(Code::INVALID_VALUE);
     }
+    work.keep(old);
     shim.graphs.set_work(node, Arc::new(work))
 }
 
@@ -369,8 +371,8 @@ pub(super) fn kernel_work(shim: &Shim, params: &CUDA_KERNEL_NODE_PARAMS_v2) -> R
     Ok(work)
 }
 
-pub(super) fn copy_work(params: In<CUDA_MEMCPY3D_v2>) -> Result<Work, Code> {
-    Ok(Work::Copy(BoxCopy::of_planes(&params.get(0)?)?))
+pub(super) fn copy_work(shim: &Shim, params: In<CUDA_MEMCPY3D_v2>) -> Result<Work, Code> {
+    Ok(Work::Copy(BoxCopy::of_planes(&params.get(0)?)?.resolved(shim)))
 }
 
 pub(super) fn fill_work(params: In<CUDA_MEMSET_NODE_PARAMS_v1>) -> Result<Work, Code> {
@@ -380,6 +382,10 @@ pub(super) fn fill_work(params: In<CUDA_MEMSET_NODE_PARAMS_v1>) -> Result<Work, 
         return Err(Code::INVALID_VALUE);
     }
     let [pitch, width, height] = [params.pitch, params.width, params.height].map(|number| number as u64);
+    let row = width.checked_mul(size.into()).ok_or(Code::INVALID_VALUE)?;
+    if height > 1 && (pitch < row || !pitch.is_multiple_of(size.into())) {
+        return Err(Code::INVALID_VALUE);
+    }
     Ok(Work::Fill(Fill { at, pitch, width, height, value, size }))
 }
 

@@ -1,55 +1,6 @@
 /* Programs that build, capture, change and launch graphs. They check their results. */
 #include "calls.h"
-
-typedef struct {
-    CUhandle function;
-    unsigned grid[3], block[3], shared;
-    void **params, **extra;
-    CUhandle kernel, context;
-} kernel_node;
-
-typedef struct {
-    size_t src_x, src_y, src_z, src_lod;
-    unsigned src_kind;
-    const void *src_host;
-    CUdeviceptr src_device;
-    void *src_array, *reserved0;
-    size_t src_pitch, src_height, dst_x, dst_y, dst_z, dst_lod;
-    unsigned dst_kind;
-    void *dst_host;
-    CUdeviceptr dst_device;
-    void *dst_array, *reserved1;
-    size_t dst_pitch, dst_height, width, height, depth;
-} box_copy;
-
-typedef struct { CUdeviceptr at; size_t pitch; unsigned value, size; size_t width, height; } fill_node;
-typedef struct { void (*function)(void *); void *data; } host_node;
-typedef struct { int result; CUhandle node, from; } update_info;
-
-CUresult cuStreamBeginCapture_v2(CUhandle, int), cuStreamEndCapture(CUhandle, CUhandle *);
-CUresult cuStreamIsCapturing(CUhandle, int *), cuThreadExchangeStreamCaptureMode(int *);
-CUresult cuStreamGetCaptureInfo_v2(CUhandle, int *, uint64_t *, CUhandle *, CUhandle const **, size_t *);
-CUresult cuStreamUpdateCaptureDependencies(CUhandle, CUhandle *, size_t, unsigned);
-CUresult cuGraphCreate(CUhandle *, unsigned), cuGraphDestroy(CUhandle), cuGraphClone(CUhandle *, CUhandle);
-CUresult cuGraphInstantiateWithFlags(CUhandle *, CUhandle, unsigned long long);
-CUresult cuGraphLaunch(CUhandle, CUhandle), cuGraphUpload(CUhandle, CUhandle), cuGraphExecDestroy(CUhandle);
-CUresult cuGraphGetNodes(CUhandle, CUhandle *, size_t *), cuGraphGetRootNodes(CUhandle, CUhandle *, size_t *);
-CUresult cuGraphGetEdges(CUhandle, CUhandle *, CUhandle *, size_t *);
-CUresult cuGraphAddKernelNode_v2(CUhandle *, CUhandle, CUhandle const *, size_t, const kernel_node *);
-CUresult cuGraphKernelNodeGetParams_v2(CUhandle, kernel_node *);
-CUresult cuGraphExecKernelNodeSetParams_v2(CUhandle, CUhandle, const kernel_node *);
-CUresult cuGraphAddMemcpyNode(CUhandle *, CUhandle, CUhandle const *, size_t, const box_copy *, CUhandle);
-CUresult cuGraphAddMemsetNode(CUhandle *, CUhandle, CUhandle const *, size_t, const fill_node *, CUhandle);
-CUresult cuGraphMemsetNodeGetParams(CUhandle, fill_node *), cuGraphMemsetNodeSetParams(CUhandle, const fill_node *);
-CUresult cuGraphAddHostNode(CUhandle *, CUhandle, CUhandle const *, size_t, const host_node *);
-CUresult cuGraphAddChildGraphNode(CUhandle *, CUhandle, CUhandle const *, size_t, CUhandle);
-CUresult cuGraphAddEmptyNode(CUhandle *, CUhandle, CUhandle const *, size_t);
-CUresult cuGraphAddEventRecordNode(CUhandle *, CUhandle, CUhandle const *, size_t, CUhandle);
-CUresult cuGraphAddDependencies(CUhandle, CUhandle const *, CUhandle const *, size_t);
-CUresult cuGraphNodeGetType(CUhandle, int *), cuGraphDestroyNode(CUhandle);
-CUresult cuGraphNodeFindInClone(CUhandle *, CUhandle, CUhandle), cuGraphNodeSetEnabled(CUhandle, CUhandle, unsigned);
-CUresult cuGraphExecUpdate_v2(CUhandle, CUhandle, update_info *), cuMemAllocAsync(CUdeviceptr *, size_t, CUhandle);
-CUresult cuMemFreeAsync(CUdeviceptr, CUhandle), cuMemGetInfo_v2(size_t *, size_t *);
+#include "graphs.h"
 
 enum { WORDS = 1000, GLOBAL = 0, LOCAL = 1, RELAXED = 2 };
 
@@ -226,6 +177,16 @@ static int built(void) {
     DO(cuGraphLaunch(executable, 0));
     DO(cuCtxSynchronize());
     for (int i = 0; i < WORDS; i++) IS(out[i] == scaled(scaled(9, i), i));
+    /* The same copy, whose kinds of memory the driver finds from the addresses. */
+    back = (box_copy){.src_kind = 4, .src_device = at, .dst_kind = 4, .dst_device = (uintptr_t)out,
+                      .width = sizeof out, .height = 1, .depth = 1};
+    DO(cuGraphExecMemcpyNodeSetParams(executable, nodes[4], &back, 0));
+    back.dst_device = at;
+    SAY_IF_NOT(1, cuGraphExecMemcpyNodeSetParams(executable, nodes[4], &back, 0));
+    /* A copy of no rows, in many planes. */
+    back = (box_copy){.src_kind = 2, .src_device = at, .dst_kind = 1, .dst_host = box, .width = 4,
+                      .depth = (size_t)1 << 60};
+    DO(cuMemcpy3D_v2(&back));
     /* Fewer threads in the first launch, and no fill. */
     launch.params = fewer;
     DO(cuGraphExecKernelNodeSetParams_v2(executable, nodes[1], &launch));
@@ -250,7 +211,7 @@ static int built(void) {
 
 /* Memory that a graph allocates. */
 static int allocated(void) {
-    CUhandle stream, graph, executable, freeing, scale, nodes[5];
+    CUhandle stream, graph, other, executable, freeing, scale, nodes[5];
     CUdeviceptr at, kept;
     static uint32_t out[WORDS];
     unsigned n = WORDS;
@@ -300,12 +261,18 @@ static int allocated(void) {
     DO(cuGraphLaunch(executable, stream));
     DO(cuGraphLaunch(freeing, stream));
     DO(cuGraphDestroy(graph));
+    /* Another graph frees it. */
+    DO(cuStreamBeginCapture_v2(stream, GLOBAL));
+    DO(cuMemFreeAsync(kept, stream));
+    DO(cuStreamEndCapture(stream, &graph));
+    DO(cuGraphInstantiateWithFlags(&other, graph, 0));
     DO(cuGraphExecDestroy(executable));
     DO(cuGraphExecDestroy(freeing));
     /* It has outlived its graphs. */
     DO(cuMemsetD8_v2(kept, 1, WORDS * 4));
-    DO(cuMemFree_v2(kept));
+    DO(cuGraphLaunch(other, stream));
     SAY("free again", cuMemFree_v2(kept));
+    SAY("free by the graph again", cuGraphLaunch(other, stream));
     DO(cuCtxSynchronize());
     DO(cuMemGetInfo_v2(&free_after, &total));
     IS(free_after == free_before);
@@ -315,6 +282,7 @@ static int allocated(void) {
 /* Graphs and handles that are wrong. */
 static int wrong(void) {
     CUhandle graph, other, executable, scale, stream, one, two, foreign;
+    update_info info = {0};
     CUdeviceptr at;
     unsigned n = WORDS;
     begin();
@@ -344,6 +312,8 @@ static int wrong(void) {
     SAY("a large block", cuGraphAddKernelNode_v2(&foreign, graph, 0, 0, &launch));
     fill.size = 3;
     SAY("an element of 3 bytes", cuGraphAddMemsetNode(&foreign, graph, 0, 0, &fill, 0));
+    fill = (fill_node){at, 4, 7, 4, 2, 2};
+    SAY("rows that overlap", cuGraphAddMemsetNode(&foreign, graph, 0, 0, &fill, 0));
     DO(cuGraphInstantiateWithFlags(&executable, graph, 0));
     SAY("unknown flags", cuGraphInstantiateWithFlags(&other, graph, 1 << 20));
     SAY("a launch on the device", cuGraphInstantiateWithFlags(&other, graph, 4));
@@ -357,6 +327,8 @@ static int wrong(void) {
     DO(cuGraphExecDestroy(executable));
     SAY("after destroy", cuGraphLaunch(executable, stream));
     SAY("destroy again", cuGraphExecDestroy(executable));
+    SAY("update after destroy", cuGraphExecUpdate_v2(executable, other, &info));
+    IS(info.result == 1);
     DO(cuGraphDestroy(graph));
     SAY("destroy again", cuGraphDestroy(graph));
     SAY("a node that is gone", cuGraphDestroyNode(one));
@@ -365,10 +337,10 @@ static int wrong(void) {
 
 /* Calls that end or invalidate a capture. */
 static int forbidden(void) {
-    CUhandle stream, free_stream, graph, event, other, scale;
+    CUhandle stream, free_stream, graph, event, other, scale, node, executable;
     CUdeviceptr at, more;
     unsigned n = WORDS;
-    int mode = RELAXED;
+    int mode = RELAXED, status;
     begin();
     scale = scale_kernel();
     DO(cuStreamCreate(&stream, 0));
@@ -417,8 +389,10 @@ static int forbidden(void) {
     CAPTURE(GLOBAL);
     SAY("free in order", cuMemFreeAsync(at, stream));
     END();
-    /* The thread permits what the capture forbids. */
+    /* The thread permits what the capture forbids, and questions are no use of the default stream. */
     CAPTURE(GLOBAL);
+    SAY("ask the default stream", cuStreamIsCapturing(0, &status));
+    SAY("ask it for more", cuStreamGetCaptureInfo_v2(0, &status, 0, 0, 0, 0));
     DO(cuThreadExchangeStreamCaptureMode(&mode));
     IS(mode == GLOBAL);
     DO(cuMemAlloc_v2(&more, 4));
@@ -431,8 +405,42 @@ static int forbidden(void) {
     DO(cuStreamDestroy_v2(stream));
     DO(cuMemAlloc_v2(&more, 4));
     SAY("an event of a capture that ended", cuStreamWaitEvent(free_stream, event, 0));
-    DO(cuEventRecord(event, free_stream));
+    /* A graph that is launched records it, as a stream does. */
+    DO(cuGraphCreate(&graph, 0));
+    DO(cuGraphAddEventRecordNode(&node, graph, 0, 0, event));
+    DO(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    DO(cuGraphLaunch(executable, free_stream));
     DO(cuEventSynchronize(event));
+    SAY("an event of the other one", cuEventQuery(other));
+    DO(cuEventRecord(other, free_stream));
+    DO(cuEventSynchronize(other));
+    return 0;
+}
+
+/* New parameters of a node leave its launch cooperative. */
+static int cooperative(void) {
+    CUhandle stream, graph, executable, scale, node;
+    CUdeviceptr at;
+    unsigned n = WORDS;
+    size_t count = 1;
+    begin();
+    scale = scale_kernel();
+    DO(cuStreamCreate(&stream, 1));
+    DO(cuMemAlloc_v2(&at, WORDS * 4));
+    void *params[] = {&at, &n};
+    kernel_node launch = {scale, {1, 1, 1}, {64, 1, 1}, 0, params, 0, 0, 0};
+    DO(cuStreamBeginCapture_v2(stream, GLOBAL));
+    DO(cuLaunchCooperativeKernel(scale, 1, 1, 1, 256, 1, 1, 0, stream, params));
+    DO(cuStreamEndCapture(stream, &graph));
+    DO(cuGraphGetNodes(graph, &node, &count));
+    DO(cuGraphKernelNodeSetParams_v2(node, &launch));
+    DO(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    DO(cuGraphLaunch(executable, stream));
+    DO(cuStreamSynchronize(stream));
+    launch.grid[0] = 1 << 16;
+    DO(cuGraphExecKernelNodeSetParams_v2(executable, node, &launch));
+    DO(cuGraphLaunch(executable, stream));
+    SAY("more blocks than run at once", cuStreamSynchronize(stream));
     return 0;
 }
 
@@ -443,5 +451,6 @@ int main(int count, char **words) {
     if (!strcmp(what, "allocated")) return allocated();
     if (!strcmp(what, "wrong")) return wrong();
     if (!strcmp(what, "forbidden")) return forbidden();
+    if (!strcmp(what, "cooperative")) return cooperative();
     return 2;
 }

@@ -184,11 +184,18 @@ static int managed(void) {
     for (int i = 0; i < MANY; i++) IS(out[i] == 11u * i);
     DO(cuMemcpyHtoD_v2(at, in, sizeof in));
     IS(!memcmp(in, words, sizeof in));
+    /* A fill or a copy of managed memory without a stream is done when it returns. */
     DO(cuMemsetD32_v2(at, 99, MANY));
-    DO(cuCtxSynchronize());
     IS(words[0] == 99 && words[MANY - 1] == 99);
     DO(cuMemcpy(at, plain, MANY * 4));
     IS(words[MANY - 1] == 11u * (MANY - 1));
+    words[0] = 5;
+    DO(cuMemcpyDtoD_v2(at + 4, plain, MANY * 4 - 4));
+    IS(words[0] == 5 && words[1] == 0 && words[MANY - 1] == 11u * (MANY - 2));
+    DO(cuMemcpyDtoD_v2(plain, at, 4));
+    DO(cuMemcpyDtoH_v2(out, plain, 4));
+    IS(out[0] == 5);
+    for (int i = 0; i < MANY; i++) words[i] = 11 * i;
     /* A second allocation while the device has the first one. */
     DO(cuLaunchKernel(scale, 200, 1, 1, 256, 1, 1, 0, 0, params, 0));
     DO(cuMemAllocManaged(&second, 100, 1));

@@ -207,7 +207,7 @@ impl HasRefusalKind for LiveError {
             LiveError::OtherKind { .. } => RefusalKind::BadRequest,
             LiveError::Busy | LiveError::NotReady(_) | LiveError::Share(_) => RefusalKind::Busy,
             LiveError::Suspend(error) => error.kind(),
-            LiveError::Memory(error) => error.kind(),
+            LiveError::Memory(error) | LiveError::Refused(error) => error.kind(),
             LiveError::Code(_) | LiveError::Lost(_) | LiveError::NoCode(_) => RefusalKind::Function,
         }
     }

@@ -143,7 +143,7 @@ pub(super) fn begin(
     let first = FlushWork::Fill { to: 0, pattern: [0; 8], bytes: bytes.min(8) };
     let began = backend.entry.with(|live| live.submit(vec![first]));
     began.map_err(|error: InvokeError| (of_task(&error), format!("{bytes} bytes of memory: {error}")))?;
-    let at = app.engine.memory_address(session);
+    let at = app.engine.memory_address(backend.entry.session());
     backend.memory.at = at.ok_or_else(|| {
         let text = format!("{device_name} does not run CUDA sessions: it does not know the addresses of its memory");
         (Code::NOT_SUPPORTED, text)

@@ -70,6 +70,8 @@ pub(crate) enum LiveError {
     Code(#[from] EngineError),
     #[error("the session stays where it is: {0} has no room for its share")]
     Share(String),
+    #[error("the session stays where it is: {0}")]
+    Refused(InvokeError),
     #[error("the session is lost: {0}")]
     Lost(InvokeError),
     #[error("the session is lost: its code cannot be loaded again: {0}")]
@@ -169,29 +171,47 @@ impl Live {
             self.engine.suspend_session(self.session, CUDA_SUSPEND_TIME)?;
             self.move_to(device)?;
         }
-        self.touch().map_err(LiveError::Memory)
+        self.touch().map_err(|error| match error {
+            InvokeError::NoSession | InvokeError::SessionLost => LiveError::Lost(error),
+            error => LiveError::Memory(error),
+        })
     }
 
-    /// Moves the suspended session to another device, where it is suspended, too. On most errors it
-    /// stays where it was.
+    /// Moves the suspended session to another device, where it is suspended, too. If that device
+    /// refuses it, it stays where it was.
     fn move_to(&mut self, device: DeviceId) -> Result<(), LiveError> {
         let name = self.engine.devices().get(usize::from(device.0)).cloned().ok_or(LiveError::Gone)?;
         let contents = self.engine.take_suspended(self.session)?;
         let from = self.code.device.clone();
         let moved = self.code.move_to(&name).map_err(LiveError::from).and_then(|()| self.check_share(&name));
-        if moved.is_err() {
-            self.code.move_to(&from).map_err(LiveError::NoCode)?;
-        }
-        let reopened = self.engine.open_suspended(&self.code.base, contents);
-        self.session = reopened.map_err(|failed| {
+        let (refused, contents) = match moved {
+            Ok(()) => match self.engine.open_suspended(&self.code.base, contents) {
+                Ok(session) => {
+                    self.become_session(session);
+                    self.counts.moves.fetch_add(1, Relaxed);
+                    tracing::info!(session = %self.code.base, from, to = name, "a CUDA session moves");
+                    return Ok(());
+                }
+                Err(failed) => {
+                    let (error, contents) = *failed;
+                    (LiveError::Refused(error), contents)
+                }
+            },
+            Err(error) => (error, contents),
+        };
+        self.code.move_to(&from).map_err(LiveError::NoCode)?;
+        let back = self.engine.open_suspended(&self.code.base, contents);
+        self.become_session(back.map_err(|failed| {
             let (error, _) = *failed;
             LiveError::Lost(error)
-        })?;
-        self.at.store(self.session.0, Relaxed);
-        moved?;
-        self.counts.moves.fetch_add(1, Relaxed);
-        tracing::info!(session = %self.code.base, from, to = name, "a CUDA session moves");
-        Ok(())
+        })?);
+        Err(refused)
+    }
+
+    /// Continues as another session of an engine.
+    fn become_session(&mut self, session: SessionId) {
+        self.session = session;
+        self.at.store(session.0, Relaxed);
     }
 
     /// Returns an error if the device did not accept the session's share when the code was loaded.

@@ -138,14 +138,18 @@ impl<T: Transport> Client<T> {
 
     /// Fills rows with an element of `size` bytes. `(pitch, width, height)` are the bytes from one
     /// row to the next, the elements of a row, and the number of rows.
-    pub fn fill(
-        &mut self,
-        stream: u32,
-        to: u64,
-        (pitch, width, height): (u64, u64, u64),
-        (value, size): (u32, u32),
-    ) -> Result<(), Code> {
+    pub fn fill(&mut self, stream: u32, to: u64, rows: (u64, u64, u64), (value, size): (u32, u32)) -> Result<(), Code> {
         self.check_stream(stream)?;
+        self.check_fill(to, rows, size)?;
+        let (pitch, width, height) = rows;
+        if width == 0 || height == 0 {
+            return Ok(());
+        }
+        self.push(&Record::Fill { stream, to, pitch, width, height, value, size })
+    }
+
+    /// Returns the error of a fill that can be found without the server.
+    pub fn check_fill(&self, to: u64, (pitch, width, height): (u64, u64, u64), size: u32) -> Result<(), Code> {
         if width == 0 || height == 0 {
             return Ok(());
         }
@@ -156,7 +160,6 @@ impl<T: Transport> Client<T> {
         }
         let before = if height == 1 { Some(0) } else { pitch.checked_mul(height - 1) };
         let bytes = before.and_then(|before| before.checked_add(row)).ok_or(Code::INVALID_VALUE)?;
-        self.ranges.check(Span { at: to, bytes })?;
-        self.push(&Record::Fill { stream, to, pitch, width, height, value, size })
+        self.ranges.check(Span { at: to, bytes })
     }
 }

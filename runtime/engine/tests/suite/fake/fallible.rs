@@ -4,7 +4,7 @@
 //! Memory has a number in the upper bits of its offsets (except for constants). A loss changes the
 //! number, and offsets with an old number are refused.
 
-use super::{FakeDevice, MEMORY_BYTES};
+use super::{FakeDevice, MEMORY_BYTES, Refusal};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::*;
 use std::collections::{HashMap, VecDeque};
@@ -151,6 +151,9 @@ impl Launching for FallibleDevice {
 
 impl Memory for FallibleDevice {
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
+        if self.inner.refuses(Refusal::Piece) {
+            return Err(DeviceError::Driver("it refuses the bytes".into()));
+        }
         self.inner.write(self.within(at)?, bytes)
     }
 

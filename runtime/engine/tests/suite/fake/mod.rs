@@ -130,6 +130,8 @@ pub(crate) enum Refusal {
     Part,
     /// Filling memory.
     Fill,
+    /// Writing to memory of a [`fallible::FallibleDevice`].
+    Piece,
     /// Everything: the device is lost at the first byte of a constant.
     Device,
 }

@@ -36,6 +36,7 @@ mod min_residency;
 mod quota;
 mod quota_admission;
 mod refusal;
+mod session_state;
 mod sessions;
 mod slots;
 mod suspension;
@@ -51,7 +52,7 @@ pub use host::{HostLimits, HostMemory, HostRefusal};
 pub use ledger::ALIGN;
 pub use quota::{MemoryQuotas, TenantBytes};
 pub use refusal::{LoadRefusal, Refusal};
-pub use suspension::SessionState;
+pub use session_state::SessionState;
 
 use crate::ids::{CLASSES, Class, DeviceOffset, Nanos, TaskId};
 use crate::residency::{ItemId, Residency};

@@ -13,7 +13,7 @@ use super::ledger::{ALIGN, Purpose, granules};
 use super::limits::SESSIONS_SHARE;
 use super::min_residency::Victims;
 use super::quota::TenantBytes;
-use super::suspension::Suspension;
+use super::session_state::Suspension;
 use crate::ids::{Class, DeviceOffset, Nanos, TaskId};
 use crate::tenant::Tenant;
 use std::collections::{BTreeMap, BTreeSet};

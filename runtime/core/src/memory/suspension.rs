@@ -17,6 +17,7 @@ use super::event::{Action, Place, SessionId, SessionSpec, Turn, earlier};
 use super::ledger::Purpose;
 use super::min_residency::Victims;
 use super::quota::TenantBytes;
+use super::session_state::{SessionState, Suspension};
 use super::sessions::Session;
 use super::{Invocation, Memory};
 use crate::ids::{DeviceOffset, Nanos, TaskId};
@@ -24,56 +25,6 @@ use crate::tenant::Tenant;
 
 /// How long a session stays after its suspension was refused, unless it is idle for longer anyway.
 const STAYS_NS: u64 = 1_000_000_000;
-
-/// How far the suspension of a session is.
-#[derive(Debug)]
-pub(super) struct Suspension {
-    may_suspend: bool,
-    /// Its prepared invocations.
-    pub(super) running: u32,
-    /// When its last prepared invocation ended.
-    idle_since: Nanos,
-    /// It is to be suspended once it has no prepared invocation.
-    is_wanted: bool,
-    /// Its memory is being copied to host memory.
-    pub(super) is_leaving: bool,
-    /// Its client is about to use it.
-    is_held: bool,
-    /// It could not be suspended, so others do not wait for that before this time.
-    stays_until: Nanos,
-}
-
-/// A session with memory that may be suspended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionState {
-    /// The session.
-    pub session: SessionId,
-    /// Bytes of its memory.
-    pub bytes: u64,
-    /// Since when it has had no prepared invocation; `None` if it has one.
-    pub idle_since: Option<Nanos>,
-    /// Whether its memory is being copied to host memory.
-    pub is_leaving: bool,
-}
-
-impl Suspension {
-    pub(super) fn of(may_suspend: bool) -> Suspension {
-        let (idle_since, stays_until) = (Nanos(0), Nanos(0));
-        let (is_wanted, is_leaving, is_held) = (false, false, false);
-        Suspension { may_suspend, running: 0, idle_since, is_wanted, is_leaving, is_held, stays_until }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.running == 0 && !self.is_held
-    }
-
-    /// An invocation of the session ended.
-    pub(super) fn ended(&mut self, was_prepared: bool, now: Nanos) {
-        if was_prepared {
-            (self.running, self.idle_since) = (self.running - 1, now);
-        }
-    }
-}
 
 impl Memory {
     /// Sets how long a session is idle before others may have its memory, in nanoseconds; `None` if

@@ -242,7 +242,7 @@ impl Memory {
 
     /// When [`Event::Tick`] is due if no other event comes first.
     pub fn next_wakeup(&self) -> Option<Nanos> {
-        event::earlier(self.look_at, self.sessions.next_expiry())
+        event::earlier(self.look_at, self.sessions.next_change(self.now))
     }
 
     /// Registers a function; its constants need not be on the device.

@@ -8,7 +8,7 @@
 //! refused rather than queued.
 
 use super::Memory;
-use super::event::{Action, FunctionId, InvocationSpec, Place, SessionId, SessionSpec};
+use super::event::{Action, FunctionId, InvocationSpec, Place, SessionId, SessionSpec, earlier};
 use super::ledger::{ALIGN, Purpose, granules};
 use super::limits::SESSIONS_SHARE;
 use super::min_residency::Victims;
@@ -32,6 +32,8 @@ pub(super) struct Sessions {
     /// Where to look for memory of sessions that may be suspended. Other devices begin elsewhere,
     /// so that the places of sessions rarely overlap when one moves.
     pub(super) from: DeviceOffset,
+    /// When the next session that could not be suspended may be tried again.
+    pub(super) stays_until: Option<Nanos>,
 }
 
 pub(super) struct Session {
@@ -67,9 +69,10 @@ impl Sessions {
         self.expiring.extend(at.map(|at| (at, id)));
     }
 
-    /// When the next session expires.
-    pub(super) fn next_expiry(&self) -> Option<Nanos> {
-        self.expiring.first().map(|(at, _)| *at)
+    /// When the next session expires, or may be tried again after `now`.
+    pub(super) fn next_change(&self, now: Nanos) -> Option<Nanos> {
+        let expiry = self.expiring.first().map(|(at, _)| *at);
+        earlier(expiry, self.stays_until.filter(|until| *until > now))
     }
 
     /// Bytes of memory of all sessions.

@@ -217,6 +217,9 @@ impl Memory {
             *held = true;
         } else {
             (*is_wanted, *stays_until) = (false, until);
+            // Until then requests are refused for it.
+            let known = self.sessions.stays_until.filter(|known| *known > self.now);
+            self.sessions.stays_until = earlier(known, Some(until));
             self.refuse_misfits();
         }
         self.serve_cold();

@@ -139,7 +139,7 @@ fn graphs_pools_and_managed_memory_work_on_the_host_device() -> Result<()> {
     for (file, mode, end) in [
         ("graphs.c", "captured", "captured\n"),
         ("graphs.c", "built", "built\n"),
-        ("graphs.c", "allocated", "free again: 1\n"),
+        ("graphs.c", "allocated", "free by the graph again: 1\n"),
         ("graphs.c", "wrong", "a node that is gone: 1\n"),
         ("memory.c", "pools", "another device: 101\n"),
         ("memory.c", "managed", "prefetch to the host: 0\n"),

@@ -1,13 +1,13 @@
 //! Fair queueing with affinity, as in KaaS's worker pool.
 
 use super::Policy;
-use super::heads::{ByGroup, Heads, head_of};
+use super::heads::{ByGroup, Heads};
 use super::srtf::shortest_service;
 use crate::ids::{DeviceId, Nanos};
 use crate::placement::classes::ClassId;
-use crate::placement::device_set::DeviceSet;
+use crate::placement::id_set::DeviceSet;
 use crate::placement::state::{Order, State};
-use crate::placement::{FunctionId, GroupId, RequestId};
+use crate::placement::{FunctionId, GroupId};
 use std::collections::BTreeMap;
 
 /// The factor for device time on a device that does not hold the function.
@@ -46,7 +46,7 @@ struct Clock {
 impl Affinity {
     /// The virtual time that a request of a function adds to its group.
     fn added(state: &State, function: FunctionId, is_resident: bool) -> u64 {
-        let weight = state.groups.get(&state.function(function).group).map_or(1, |group| u64::from(group.weight));
+        let weight = state.groups.get(state.function(function).group).map_or(1, |group| u64::from(group.weight));
         let factor = if is_resident { 1 } else { ELSEWHERE };
         (shortest_service(state, function).max(1) / weight.max(1)).saturating_mul(factor)
     }
@@ -94,9 +94,9 @@ impl Affinity {
         let resident = self.free.iter().flat_map(|device| {
             let on_device = state.member(device).resident.iter();
             on_device.filter_map(move |function| {
-                let part = self.heads.part_of(*function)?;
+                let part = self.heads.part_of(function)?;
                 let (order, first) = self.heads.part(part).next()?;
-                let may_run = first == *function && state.classes.get(part.1).free.contains(device);
+                let may_run = first == function && state.classes.get(part.1).free.contains(device);
                 may_run.then(|| (self.key(state, first, order, true), first))
             })
         });
@@ -121,7 +121,7 @@ impl Policy for Affinity {
 
     fn arrived(&mut self, state: &State, function: FunctionId) {
         let id = state.function(function).group;
-        let group = state.groups[&id];
+        let group = state.groups.get(id).copied().unwrap_or_default();
         let clock = self.clocks.entry(id).or_default();
         if group.waiting <= 1 && group.in_flight == 0 && clock.virtual_time < self.base {
             clock.virtual_time = self.base;
@@ -129,7 +129,7 @@ impl Policy for Affinity {
         }
     }
 
-    fn next(&mut self, _now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+    fn next(&mut self, _now: Nanos, state: &State) -> Option<(FunctionId, DeviceId)> {
         if std::mem::take(&mut self.changed) {
             let parts: Vec<(GroupId, ClassId)> = self.heads.firsts().map(|(part, ..)| part).collect();
             parts.into_iter().for_each(|part| self.update(state, part));
@@ -145,7 +145,7 @@ impl Policy for Affinity {
         #[cfg(test)]
         assert_eq!((found, found), (self.scanned(state), self.indexed(state)), "the index finds what a scan finds");
         let function = found?;
-        Some((head_of(state, function), Affinity::device(state, function)?))
+        Some((function, Affinity::device(state, function)?))
     }
 
     fn dispatched(&mut self, _now: Nanos, state: &State, function: FunctionId, device: DeviceId) {
@@ -157,7 +157,7 @@ impl Policy for Affinity {
         clock.virtual_time = clock.virtual_time.saturating_add(added);
         clock.last_run = self.dispatches;
         if self.clocks.len() > 2 * state.groups.len() {
-            self.clocks.retain(|group, _| state.groups.contains_key(group));
+            self.clocks.retain(|group, _| state.groups.contains(*group));
         }
         self.update_group(state, group);
     }

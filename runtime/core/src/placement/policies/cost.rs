@@ -12,14 +12,14 @@
 //! a load takes (the ski-rental rule).
 
 use super::Policy;
-use super::heads::{Heads, head_of};
+use super::heads::Heads;
 use super::srtf::shortest_service;
 use crate::ids::{DeviceId, Nanos};
 use crate::placement::classes::ClassId;
 use crate::placement::config::PoolOptions;
-use crate::placement::device_set::DeviceSet;
+use crate::placement::id_set::DeviceSet;
 use crate::placement::state::{Device, Function, State};
-use crate::placement::{FunctionId, PoolAction, RequestId};
+use crate::placement::{FunctionId, PoolAction};
 
 /// Devices or functions that one decision examines at most, so that its time is bounded. The best
 /// of them is taken.
@@ -82,7 +82,7 @@ impl Cost {
         };
         let holders = function.resident.len() as u64;
         let reload = state.reload(function, device);
-        let waited = function.waiting.first_key_value().map_or(0, |((arrival, _), _)| now.0.saturating_sub(arrival.0));
+        let waited = function.waiting.first().map_or(0, |((arrival, _), _)| now.0.saturating_sub(arrival.0));
         let backlog = function.waiting.len() as u64 * state.service(function, state.member(device)) / holders;
         reload < soonest.saturating_sub(now.0) || waited >= reload || backlog > reload
     }
@@ -135,7 +135,7 @@ impl Cost {
     /// still be busy with other requests. The second half of a device's memory is reserved for
     /// functions whose waiting requests take longer than a load.
     fn replicate(now: Nanos, state: &State, id: FunctionId) -> Option<PoolAction> {
-        let function = state.functions.get(&id)?;
+        let function = state.functions.get(id)?;
         let class = state.classes.get(function.class);
         let holders = function.resident.len() as u64;
         if function.waiting.is_empty() || holders == 0 || holders >= class.active.len() as u64 {
@@ -167,7 +167,7 @@ impl Cost {
             let function = state.function(*id);
             *id != keep && function.resident.len() > 1 && function.waiting.is_empty() && function.in_flight == 0
         };
-        for id in member.resident.iter().copied().take(LOOKED_AT).filter(replicated).take(UNLOADS_MAX) {
+        for id in member.resident.iter().take(LOOKED_AT).filter(replicated).take(UNLOADS_MAX) {
             if excess == 0 {
                 break;
             }
@@ -186,8 +186,8 @@ fn from_cursor<'a>(set: &'a DeviceSet, state: &State) -> impl Iterator<Item = De
 
 impl Policy for Cost {
     fn function_changed(&mut self, state: &State, function: FunctionId) {
-        let entry = state.head(function).map(|((arrival, _), _)| {
-            (state.function(function).class, self.key(shortest_service(state, function), arrival))
+        let entry = state.head(function).map(|(head, (arrival, _))| {
+            (head.class, self.key(head.times.shortest_service().unwrap_or_default().0, arrival))
         });
         self.heads.set(function, entry);
     }
@@ -200,19 +200,19 @@ impl Policy for Cost {
         self.grown.push(function);
     }
 
-    fn next(&mut self, now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+    fn next(&mut self, now: Nanos, state: &State) -> Option<(FunctionId, DeviceId)> {
         if self.free.is_empty() || self.heads.len() == 0 {
             return None;
         }
         if self.heads.len() > self.free.len() {
             let choice = |device| Some((self.for_device(now, state, device)?, device));
             let ((_, function), device) = self.free.iter().filter_map(choice).next()?;
-            return Some((head_of(state, function), device));
+            return Some((function, device));
         }
         let parts = self.heads.firsts().map(|(class, ..)| class);
         let with_free = parts.filter(|class| !state.classes.get(*class).free.is_empty());
         let mut functions = with_free.flat_map(|class| self.heads.part(class).take(LOOKED_AT));
-        functions.find_map(|(_, id)| Some((head_of(state, id), Cost::for_function(now, state, id)?)))
+        functions.find_map(|(_, id)| Some((id, Cost::for_function(now, state, id)?)))
     }
 
     fn dispatched(&mut self, _now: Nanos, state: &State, function: FunctionId, device: DeviceId) {
@@ -231,7 +231,7 @@ impl Policy for Cost {
         let worth_loading = |(_, id)| {
             let device = state.free(id).first_from(0)?;
             let function = state.function(id);
-            let ((arrival, _), _) = function.waiting.first_key_value()?;
+            let ((arrival, _), _) = function.waiting.first()?;
             Some(Nanos(arrival.0.saturating_add(state.reload(function, device))))
         };
         functions.filter_map(worth_loading).filter(|at| *at > now).min()

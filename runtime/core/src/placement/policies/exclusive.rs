@@ -2,11 +2,11 @@
 //! group.
 
 use super::Policy;
-use super::heads::{ByGroup, head_of};
+use super::heads::ByGroup;
 use crate::ids::{DeviceId, Nanos};
 use crate::placement::config::{PoolOptions, Steal, StealMeasure};
 use crate::placement::state::{Order, State};
-use crate::placement::{FunctionId, GroupId, PoolAction, RequestId};
+use crate::placement::{FunctionId, GroupId, PoolAction};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -146,13 +146,13 @@ impl Exclusive {
     fn divide(&mut self, now: Nanos, state: &State, actions: &mut Vec<PoolAction>) {
         let gone: Vec<DeviceId> = self.owners.keys().copied().filter(|id| state.device(*id).is_none()).collect();
         gone.into_iter().for_each(|device| self.release(device));
-        let is_group = |group: &GroupId| state.groups.get(group).is_some_and(|group| group.functions > 0);
+        let is_group = |group: &GroupId| state.groups.get(*group).is_some_and(|group| group.functions > 0);
         let orphans = self.owners.iter().filter(|(_, owned)| !is_group(&owned.group)).map(|(id, _)| *id);
         let orphans: Vec<DeviceId> = orphans.collect();
         orphans.into_iter().for_each(|device| self.release(device));
         self.groups.retain(|group, _| is_group(group));
         for group in state.groups.keys().filter(|group| is_group(group)) {
-            self.groups.entry(*group).or_default();
+            self.groups.entry(group).or_default();
         }
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         if groups.is_empty() {
@@ -187,7 +187,7 @@ impl Exclusive {
     }
 
     fn depth(state: &State, group: GroupId) -> usize {
-        state.groups.get(&group).map_or(0, |group| group.waiting)
+        state.groups.get(group).map_or(0, |group| group.waiting)
     }
 
     /// The oldest waiting request of a group that can run now, with its function and device.
@@ -291,7 +291,7 @@ fn keep<T: Ord>(set: &mut BTreeSet<T>, element: T, is_member: bool) {
 
 impl Policy for Exclusive {
     fn function_changed(&mut self, state: &State, function: FunctionId) {
-        let known = state.functions.get(&function);
+        let known = state.functions.get(function);
         self.changed |= known.is_none_or(|known| !self.groups.contains_key(&known.group));
         for (group, _) in self.heads.update_group(state, function).into_iter().flatten() {
             self.update(state, group);
@@ -352,7 +352,7 @@ impl Policy for Exclusive {
         }
     }
 
-    fn next(&mut self, _now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+    fn next(&mut self, _now: Nanos, state: &State) -> Option<(FunctionId, DeviceId)> {
         let Index { ready, picky, .. } = &self.index;
         let found = ready.union(picky).find_map(|group| self.first_of(state, *group));
         #[cfg(test)]
@@ -362,7 +362,7 @@ impl Policy for Exclusive {
             "the index finds what a scan finds"
         );
         let (_, function, device) = found?;
-        Some((head_of(state, function), device))
+        Some((function, device))
     }
 
     fn dispatched(&mut self, _now: Nanos, _state: &State, _function: FunctionId, _device: DeviceId) {

@@ -2,7 +2,7 @@
 
 use super::super::classes::ClassId;
 use super::super::state::{Order, State};
-use super::super::{FunctionId, GroupId, RequestId};
+use super::super::{FunctionId, GroupId};
 use foldhash::fast::FixedState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -83,10 +83,7 @@ impl ByGroup {
     /// Updates the entry of a function. Returns its part before, and its part now if it is another
     /// one.
     pub(super) fn update_group(&mut self, state: &State, function: FunctionId) -> [Option<(GroupId, ClassId)>; 2] {
-        let entry = state.head(function).map(|(order, _)| {
-            let function = state.function(function);
-            ((function.group, function.class), order)
-        });
+        let entry = state.head(function).map(|(head, order)| ((head.group, head.class), order));
         let before = self.set(function, entry).map(|(part, _)| part);
         let after = entry.map(|(part, _)| part);
         [before, after.filter(|_| after != before)]
@@ -106,12 +103,7 @@ pub(super) type Fifo = Heads<ClassId, Order>;
 
 impl Fifo {
     pub(super) fn update(&mut self, state: &State, function: FunctionId) {
-        let entry = state.head(function).map(|(order, _)| (state.function(function).class, order));
+        let entry = state.head(function).map(|(head, order)| (head.class, order));
         self.set(function, entry);
     }
-}
-
-/// The first waiting request of a function that is in an index.
-pub(super) fn head_of(state: &State, function: FunctionId) -> RequestId {
-    state.head(function).expect("indexes hold functions with waiting requests").1
 }

@@ -1,11 +1,11 @@
 //! Fixed fractions, as in KaaS's baseline with MPS percentages.
 
 use super::Policy;
-use super::heads::{ByGroup, Heads, head_of};
+use super::heads::{ByGroup, Heads};
 use crate::ids::{DeviceId, Nanos};
 use crate::placement::classes::ClassId;
 use crate::placement::state::{Order, State};
-use crate::placement::{FunctionId, GroupId, RequestId};
+use crate::placement::{FunctionId, GroupId};
 
 /// Each group may use its share of all slots, by weight and at least one slot. It never gets more,
 /// even if other groups are idle. Among the groups below their share, the oldest request runs,
@@ -26,7 +26,7 @@ pub(super) struct StaticShares {
 
 impl StaticShares {
     fn is_below_share(&self, state: &State, id: GroupId) -> bool {
-        let Some(group) = state.groups.get(&id) else { return false };
+        let Some(group) = state.groups.get(id) else { return false };
         let share = self.total * u64::from(group.weight) / self.weights.max(1);
         u64::from(group.in_flight) < share.max(1)
     }
@@ -38,7 +38,7 @@ impl StaticShares {
     }
 
     fn update_all(&mut self, state: &State) {
-        let groups = state.groups.values().filter(|group| group.functions > 0);
+        let groups = state.groups.iter().map(|(_, group)| group).filter(|group| group.functions > 0);
         self.weights = groups.map(|group| u64::from(group.weight)).sum();
         let parts: Vec<(GroupId, ClassId)> = self.heads.firsts().map(|(part, ..)| part).collect();
         parts.into_iter().for_each(|part| self.update(state, part));
@@ -82,7 +82,7 @@ impl Policy for StaticShares {
         self.changed = true;
     }
 
-    fn next(&mut self, _now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+    fn next(&mut self, _now: Nanos, state: &State) -> Option<(FunctionId, DeviceId)> {
         if std::mem::take(&mut self.changed) {
             self.update_all(state);
         }
@@ -93,6 +93,6 @@ impl Policy for StaticShares {
         let function = found?;
         let free = state.free(function);
         let warm = state.function(function).resident.both(free).next();
-        Some((head_of(state, function), warm.or_else(|| free.first_from(state.cursor))?))
+        Some((function, warm.or_else(|| free.first_from(state.cursor))?))
     }
 }

@@ -116,9 +116,8 @@ fn grounds(state: &State, request: &Request, device: DeviceId) -> Grounds {
 fn fastest(now: Nanos, state: &State, id: FunctionId) -> Option<DeviceId> {
     let function = state.function(id);
     let active = &state.classes.get(function.class).active;
-    let rotating =
-        std::iter::successors(active.first_from(state.cursor), |device| active.first_from(u32::from(device.0) + 1));
-    let candidates = function.resident.both(active).take(COMPARED).chain(rotating.take(COMPARED.min(active.len())));
+    let rotating = active.cycle_from(state.cursor).take(COMPARED);
+    let candidates = function.resident.both(active).take(COMPARED).chain(rotating);
     candidates.min_by_key(|device| {
         let member = state.member(*device);
         let wait = member.urgent_until.0.saturating_sub(now.0);

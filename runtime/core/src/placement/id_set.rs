@@ -55,18 +55,18 @@ impl<I> Default for IdSet<I> {
 impl<I: Id> IdSet<I> {
     /// Adds or removes an id.
     pub(super) fn set(&mut self, id: I, member: bool) {
+        if self.contains(id) != member {
+            self.change(id, member);
+        }
+    }
+
+    fn change(&mut self, id: I, member: bool) {
         let (at, bit) = (id.index() / BITS, 1 << (id.index() % BITS));
         if at >= self.words.len() {
-            if !member {
-                return;
-            }
             self.words.resize(at + 1, 0);
             self.used.resize(at / BITS + 1, 0);
         }
         let word = &mut self.words[at];
-        if (*word & bit != 0) == member {
-            return;
-        }
         *word ^= bit;
         self.len = if member { self.len + 1 } else { self.len - 1 };
         let (used, bit) = (&mut self.used[at / BITS], 1 << (at % BITS));
@@ -94,6 +94,24 @@ impl<I: Id> IdSet<I> {
     pub(super) fn both<'a>(&'a self, other: &'a IdSet<I>) -> impl Iterator<Item = I> + 'a {
         let used = self.used.iter().zip(&other.used).map(|(a, b)| a & b);
         indexes(used).flat_map(move |at| bits(at, self.words[at] & other.words[at])).map(I::at)
+    }
+
+    /// The members of either set, by ascending id.
+    pub(super) fn either<'a>(&'a self, other: &'a IdSet<I>) -> impl Iterator<Item = I> + 'a {
+        let word = |words: &[u64], at: usize| words.get(at).copied().unwrap_or_default();
+        let used =
+            (0..self.used.len().max(other.used.len())).map(move |at| word(&self.used, at) | word(&other.used, at));
+        indexes(used).flat_map(move |at| bits(at, word(&self.words, at) | word(&other.words, at))).map(I::at)
+    }
+
+    /// All members once, starting with the first one whose number is at least `start`, and
+    /// continuing with the lowest one after the highest one.
+    pub(super) fn cycle_from(&self, start: u32) -> impl Iterator<Item = I> {
+        let (first, mask) = (start as usize / BITS, u64::MAX << (start as usize % BITS));
+        let word = move |at: usize| self.words.get(at).copied().unwrap_or_default();
+        let others = (first + 1..self.words.len()).chain(0..first.min(self.words.len()));
+        let others = others.flat_map(move |at| bits(at, word(at)));
+        bits(first, word(first) & mask).chain(others).chain(bits(first, word(first) & !mask)).map(I::at)
     }
 
     /// The first member whose number is at least `start`; if there is none, the lowest member.
@@ -166,11 +184,19 @@ mod tests {
                 let start = rng.below(ids + 100) as u32;
                 let after = model.range(DeviceId(start as u16)..).next().or(model.first());
                 assert_eq!(set.first_from(start), after.copied(), "from {start}");
+                assert_eq!(set.cycle_from(start).next(), after.copied(), "from {start}");
                 assert_eq!((set.len(), set.contains(device)), (model.len(), model.contains(&device)));
             }
             assert!(set.iter().eq(model.iter().copied()));
             assert!(set.both(&other).eq(model.intersection(&other_model).copied()));
             assert!(other.both(&set).eq(set.both(&other)));
+            assert!(set.either(&other).eq(model.union(&other_model).copied()));
+            assert!(other.either(&set).eq(set.either(&other)));
+            for start in [0, 63, 64, 100, 255, ids as u32 / 2, ids as u32, 70_000] {
+                let cycle = (u64::from(start)..ids.max(u64::from(start))).chain(0..ids.min(u64::from(start)));
+                let members = cycle.map(|id| DeviceId(id as u16)).filter(|id| model.contains(id));
+                assert!(set.cycle_from(start).eq(members), "from {start}");
+            }
             let last = model.last().copied();
             while let Some(device) = model.pop_first() {
                 set.set(device, false);

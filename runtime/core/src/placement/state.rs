@@ -100,6 +100,11 @@ impl Function {
             in_flight: 0,
         }
     }
+
+    /// The shortest expected service time on any kind of device, in nanoseconds; 0 if none is known.
+    pub(super) fn shortest_service(&self) -> u64 {
+        self.times.shortest_service().unwrap_or_default().0
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use super::Policy;
 use super::heads::Fifo;
 use crate::ids::{DeviceId, Nanos};
-use crate::placement::state::State;
 use crate::placement::FunctionId;
+use crate::placement::state::State;
 
 /// Dispatches the oldest request that has a suitable free device, to the next such device after
 /// that of the last dispatch.

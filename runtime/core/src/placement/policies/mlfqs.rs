@@ -2,12 +2,11 @@
 
 use super::Policy;
 use super::heads::Heads;
-use super::srtf::shortest_service;
 use crate::ids::{DeviceId, Nanos};
+use crate::placement::FunctionId;
 use crate::placement::classes::ClassId;
 use crate::placement::config::{BucketWeights, PoolOptions, Visibility};
 use crate::placement::state::{Order, State};
-use crate::placement::FunctionId;
 use crate::rng::Rng;
 
 /// Sorts requests into buckets by expected service time. Draws a bucket at random among those whose
@@ -52,7 +51,7 @@ impl Mlfqs {
                 _ => buckets.push((bucket, order, function)),
             }
         }
-        buckets.iter().map(|&(bucket, _, function)| (bucket, shortest_service(state, function))).collect()
+        buckets.iter().map(|&(bucket, _, function)| (bucket, state.function(function).shortest_service())).collect()
     }
 
     fn draw(&mut self, buckets: &[(Bucket, u64)]) -> Option<Bucket> {
@@ -80,7 +79,7 @@ impl Policy for Mlfqs {
 
     fn function_changed(&mut self, state: &State, function: FunctionId) {
         let entry = state.head(function).map(|(head, order)| {
-            let bucket = head.times.shortest_service().unwrap_or_default().0.max(1).ilog2();
+            let bucket = head.shortest_service().max(1).ilog2();
             ((bucket, head.class), order)
         });
         self.heads.set(function, entry);

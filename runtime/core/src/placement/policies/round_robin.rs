@@ -3,8 +3,8 @@
 use super::Policy;
 use super::heads::Fifo;
 use crate::ids::{DeviceId, Nanos};
-use crate::placement::state::State;
 use crate::placement::FunctionId;
+use crate::placement::state::State;
 
 /// Dispatches the oldest request to the device after that of the last dispatch. If that device has
 /// no free slot, the request waits, and no other request overtakes it. Devices that are draining or

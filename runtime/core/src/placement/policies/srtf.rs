@@ -4,10 +4,10 @@
 use super::Policy;
 use super::heads::Heads;
 use crate::ids::{DeviceId, Nanos};
+use crate::placement::FunctionId;
 use crate::placement::classes::ClassId;
 use crate::placement::config::{PoolOptions, Visibility};
 use crate::placement::state::{Order, State};
-use crate::placement::FunctionId;
 
 /// Dispatches the request with the shortest expected service time to the next free device after
 /// that of the last dispatch. Service times are learned; a function without a known time counts as
@@ -26,22 +26,13 @@ impl Srtf {
     }
 }
 
-/// The shortest expected service time of a function on any kind of device, in nanoseconds; 0 if
-/// none is known.
-pub(super) fn shortest_service(state: &State, function: FunctionId) -> u64 {
-    state.function(function).times.shortest_service().unwrap_or_default().0
-}
-
 impl Policy for Srtf {
     fn sees_future(&self) -> bool {
         self.visibility != Visibility::Online
     }
 
     fn function_changed(&mut self, state: &State, function: FunctionId) {
-        let entry = state.head(function).map(|(head, order)| {
-            let service = head.times.shortest_service().unwrap_or_default().0;
-            (head.class, (service, order))
-        });
+        let entry = state.head(function).map(|(head, order)| (head.class, (head.shortest_service(), order)));
         self.heads.set(function, entry);
     }
 

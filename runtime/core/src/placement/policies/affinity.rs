@@ -107,14 +107,17 @@ impl Affinity {
     fn indexed(&self, state: &State) -> Option<FunctionId> {
         let elsewhere = self.index.elsewhere.firsts();
         let elsewhere = elsewhere.filter(|(class, ..)| !state.classes.get(*class).free.is_empty());
-        let elsewhere = elsewhere.map(|(_, key, function)| (key, function));
-        let resident = self.free.iter().flat_map(|device| {
-            state.member(device).resident.iter().filter_map(move |function| {
-                let (class, key) = *self.index.holding.get(function)?;
-                state.classes.get(class).free.contains(device).then_some((key, function))
-            })
-        });
-        elsewhere.chain(resident).min().map(|(_, function)| function)
+        let mut best = elsewhere.map(|(_, key, function)| (key, function)).min();
+        for device in self.free.iter() {
+            for function in state.member(device).resident.iter() {
+                let Some((class, key)) = self.index.holding.get(function) else { continue };
+                let is_better = best.is_none_or(|best| key.0 <= best.0.0 && (*key, function) < best);
+                if is_better && state.classes.get(*class).free.contains(device) {
+                    best = Some((*key, function));
+                }
+            }
+        }
+        best.map(|(_, function)| function)
     }
 }
 

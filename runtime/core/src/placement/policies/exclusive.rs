@@ -2,6 +2,7 @@
 //! group.
 
 use super::Policy;
+use super::deepest::Deepest;
 use super::heads::ByGroup;
 use crate::ids::{DeviceId, Nanos};
 use crate::placement::config::{PoolOptions, Steal, StealMeasure};
@@ -58,8 +59,8 @@ struct Own {
 /// Sets of groups, so that a decision need not examine all groups.
 #[derive(Default)]
 struct Index {
-    /// All groups by waiting requests; of equal ones, the one with the lowest id is the last.
-    depths: BTreeSet<(usize, Reverse<GroupId>)>,
+    /// All groups by waiting requests.
+    depths: Deepest,
     /// Groups with a free device, by waiting requests.
     with_free: BTreeSet<(usize, GroupId)>,
     /// Groups without a device.
@@ -98,11 +99,8 @@ impl Exclusive {
         let depth = Self::depth(state, group);
         let is_free = !own.free.is_empty();
         let former = own.depth.filter(|former| *former != depth);
-        if let Some(former) = former {
-            index.depths.remove(&(former, Reverse(group)));
-        }
         if own.depth != Some(depth) {
-            index.depths.insert((depth, Reverse(group)));
+            index.depths.set(group, depth);
         }
         if own.is_free && (former.is_some() || !is_free) {
             index.with_free.remove(&(former.unwrap_or(depth), group));
@@ -141,7 +139,6 @@ impl Exclusive {
         own.devices.insert(position, device);
         self.owners.insert(device, Owned { group: to, position, since: now });
         self.device_changed(state, device);
-        self.update(state, to);
         actions.push(PoolAction::Move { device, from, to });
     }
 
@@ -265,7 +262,7 @@ impl Exclusive {
 
     /// The rule of the thesis: compares the lengths of queues.
     fn by_depth(&self, now: Nanos, state: &State) -> Option<(DeviceId, GroupId)> {
-        let &(depth, Reverse(taker)) = self.index.depths.last()?;
+        let (taker, depth) = self.index.depths.first()?;
         let donors = self.index.with_free.iter().filter(|(_, group)| *group != taker);
         let mut can_give = donors.filter(|(_, group)| self.devices_of(*group) > 1);
         let idle = can_give.find_map(|&(least, group)| Some((least, self.idle(now, state, group)?)));

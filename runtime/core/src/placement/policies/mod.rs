@@ -6,6 +6,7 @@
 mod affinity;
 mod balance;
 mod cost;
+mod deepest;
 mod exclusive;
 mod heads;
 mod mlfqs;

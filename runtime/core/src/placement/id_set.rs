@@ -87,13 +87,25 @@ impl<I: Id> IdSet<I> {
 
     /// The members, by ascending id.
     pub(super) fn iter(&self) -> impl Iterator<Item = I> {
-        indexes(self.used.iter().copied()).flat_map(move |at| bits(at, self.words[at])).map(I::at)
+        ids(indexes(self.used.iter().copied()).map(move |at| (at, self.words[at])))
+    }
+
+    /// Calls `visit` with each member, by ascending id. A long loop is faster than with
+    /// [`IdSet::iter`].
+    pub(super) fn for_each(&self, mut visit: impl FnMut(I)) {
+        for at in indexes(self.used.iter().copied()) {
+            let mut word = self.words[at];
+            while word != 0 {
+                visit(I::at(at * BITS + word.trailing_zeros() as usize));
+                word &= word - 1;
+            }
+        }
     }
 
     /// The members of both sets, by ascending id.
     pub(super) fn both<'a>(&'a self, other: &'a IdSet<I>) -> impl Iterator<Item = I> + 'a {
         let used = self.used.iter().zip(&other.used).map(|(a, b)| a & b);
-        indexes(used).flat_map(move |at| bits(at, self.words[at] & other.words[at])).map(I::at)
+        ids(indexes(used).map(move |at| (at, self.words[at] & other.words[at])))
     }
 
     /// The members of either set, by ascending id.
@@ -101,7 +113,7 @@ impl<I: Id> IdSet<I> {
         let word = |words: &[u64], at: usize| words.get(at).copied().unwrap_or_default();
         let used =
             (0..self.used.len().max(other.used.len())).map(move |at| word(&self.used, at) | word(&other.used, at));
-        indexes(used).flat_map(move |at| bits(at, word(&self.words, at) | word(&other.words, at))).map(I::at)
+        ids(indexes(used).map(move |at| (at, word(&self.words, at) | word(&other.words, at))))
     }
 
     /// All members once, starting with the first one whose number is at least `start`, and
@@ -110,8 +122,8 @@ impl<I: Id> IdSet<I> {
         let (first, mask) = (start as usize / BITS, u64::MAX << (start as usize % BITS));
         let word = move |at: usize| self.words.get(at).copied().unwrap_or_default();
         let others = (first + 1..self.words.len()).chain(0..first.min(self.words.len()));
-        let others = others.flat_map(move |at| bits(at, word(at)));
-        bits(first, word(first) & mask).chain(others).chain(bits(first, word(first) & !mask)).map(I::at)
+        let begin = std::iter::once((first, word(first) & mask));
+        ids(begin.chain(others.map(move |at| (at, word(at)))).chain([(first, word(first) & !mask)]))
     }
 
     /// The first member whose number is at least `start`; if there is none, the lowest member.
@@ -145,15 +157,23 @@ impl<I: Id> IdSet<I> {
 
 /// The indexes of the bits that are set in a row of words.
 fn indexes(words: impl Iterator<Item = u64>) -> impl Iterator<Item = usize> {
-    words.enumerate().flat_map(|(at, word)| bits(at, word))
+    bits(words.enumerate())
 }
 
-/// The indexes of the bits that are set in a word, by the word's index.
-fn bits(at: usize, mut word: u64) -> impl Iterator<Item = usize> {
+/// The ids of the bits that are set in words, which come with their indexes.
+fn ids<I: Id>(words: impl Iterator<Item = (usize, u64)>) -> impl Iterator<Item = I> {
+    bits(words).map(I::at)
+}
+
+fn bits(mut words: impl Iterator<Item = (usize, u64)>) -> impl Iterator<Item = usize> {
+    let (mut at, mut word) = (0, 0_u64);
     std::iter::from_fn(move || {
-        let bit = (word != 0).then(|| word.trailing_zeros())?;
+        while word == 0 {
+            (at, word) = words.next()?;
+        }
+        let bit = word.trailing_zeros() as usize;
         word &= word - 1;
-        Some(at * BITS + bit as usize)
+        Some(at * BITS + bit)
     })
 }
 
@@ -188,6 +208,9 @@ mod tests {
                 assert_eq!((set.len(), set.contains(device)), (model.len(), model.contains(&device)));
             }
             assert!(set.iter().eq(model.iter().copied()));
+            let mut visited = Vec::new();
+            set.for_each(|device| visited.push(device));
+            assert!(visited.iter().eq(&model));
             assert!(set.both(&other).eq(model.intersection(&other_model).copied()));
             assert!(other.both(&set).eq(set.both(&other)));
             assert!(set.either(&other).eq(model.union(&other_model).copied()));

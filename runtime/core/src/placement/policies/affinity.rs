@@ -109,15 +109,30 @@ impl Affinity {
         let elsewhere = elsewhere.filter(|(class, ..)| !state.classes.get(*class).free.is_empty());
         let mut best = elsewhere.map(|(_, key, function)| (key, function)).min();
         for device in self.free.iter() {
-            for function in state.member(device).resident.iter() {
-                let Some((class, key)) = self.index.holding.get(function) else { continue };
-                let is_better = best.is_none_or(|best| key.0 <= best.0.0 && (*key, function) < best);
-                if is_better && state.classes.get(*class).free.contains(device) {
-                    best = Some((*key, function));
-                }
-            }
+            best = self.best_on(state, device, best);
         }
         best.map(|(_, function)| function)
+    }
+
+    /// The best function that is resident on a device, if it is better than the best one so far.
+    fn best_on(
+        &self,
+        state: &State,
+        device: DeviceId,
+        mut best: Option<(Key, FunctionId)>,
+    ) -> Option<(Key, FunctionId)> {
+        // Most functions have a higher virtual time than the best one.
+        let mut virtual_time = best.map_or(u64::MAX, |(key, _)| key.0);
+        state.member(device).resident.for_each(|function| {
+            let Some((class, key)) = self.index.holding.get(function).filter(|(_, key)| key.0 <= virtual_time) else {
+                return;
+            };
+            let is_better = best.is_none_or(|best| (*key, function) < best);
+            if is_better && state.classes.get(*class).free.contains(device) {
+                (virtual_time, best) = (key.0, Some((*key, function)));
+            }
+        });
+        best
     }
 }
 

@@ -90,11 +90,12 @@ impl<I: Id> IdSet<I> {
         ids(indexes(self.used.iter().copied()).map(move |at| (at, self.words[at])))
     }
 
-    /// Calls `visit` with each member, by ascending id. A long loop is faster than with
-    /// [`IdSet::iter`].
-    pub(super) fn for_each(&self, mut visit: impl FnMut(I)) {
-        for at in indexes(self.used.iter().copied()) {
-            let mut word = self.words[at];
+    /// Calls `visit` with the members of both sets, by ascending id. A long loop is faster than with
+    /// [`IdSet::both`].
+    pub(super) fn for_each_of_both(&self, other: &IdSet<I>, mut visit: impl FnMut(I)) {
+        let used = self.used.iter().zip(&other.used).map(|(a, b)| a & b);
+        for at in indexes(used) {
+            let mut word = self.words[at] & other.words[at];
             while word != 0 {
                 visit(I::at(at * BITS + word.trailing_zeros() as usize));
                 word &= word - 1;
@@ -209,8 +210,8 @@ mod tests {
             }
             assert!(set.iter().eq(model.iter().copied()));
             let mut visited = Vec::new();
-            set.for_each(|device| visited.push(device));
-            assert!(visited.iter().eq(&model));
+            set.for_each_of_both(&other, |device| visited.push(device));
+            assert!(visited.into_iter().eq(set.both(&other)));
             assert!(set.both(&other).eq(model.intersection(&other_model).copied()));
             assert!(other.both(&set).eq(set.both(&other)));
             assert!(set.either(&other).eq(model.union(&other_model).copied()));

@@ -4,7 +4,7 @@ use super::Policy;
 use super::heads::{ByGroup, Heads};
 use crate::ids::{DeviceId, Nanos};
 use crate::placement::classes::ClassId;
-use crate::placement::id_set::DeviceSet;
+use crate::placement::id_set::{DeviceSet, FunctionSet};
 use crate::placement::id_table::IdTable;
 use crate::placement::state::{Function, Order, State};
 use crate::placement::{FunctionId, GroupId};
@@ -39,6 +39,8 @@ struct Index {
     elsewhere: Heads<ClassId, Key>,
     /// Their classes, and the keys that they have on a device that holds them.
     holding: IdTable<FunctionId, (ClassId, Key)>,
+    /// The functions of the two.
+    members: FunctionSet,
     clocks: IdTable<GroupId, Clock>,
 }
 
@@ -69,12 +71,14 @@ impl Index {
         let function = state.function(id);
         self.holding.insert(id, (class, self.key(state, function, order, true)));
         self.elsewhere.set(id, Some((class, self.key(state, function, order, false))));
+        self.members.set(id, true);
     }
 
     /// Removes a function that is no longer the first one.
     fn remove(&mut self, function: FunctionId) {
         self.holding.remove(function);
         self.elsewhere.set(function, None);
+        self.members.set(function, false);
     }
 }
 
@@ -123,7 +127,7 @@ impl Affinity {
     ) -> Option<(Key, FunctionId)> {
         // Most functions have a higher virtual time than the best one.
         let mut virtual_time = best.map_or(u64::MAX, |(key, _)| key.0);
-        state.member(device).resident.for_each(|function| {
+        state.member(device).resident.for_each_of_both(&self.index.members, |function| {
             let Some((class, key)) = self.index.holding.get(function).filter(|(_, key)| key.0 <= virtual_time) else {
                 return;
             };

@@ -56,7 +56,7 @@ impl Pool {
     }
 
     fn dispatch(&mut self, slot: RequestSlot, device_id: DeviceId, actions: &mut Vec<PoolAction>) {
-        self.withdraw(slot);
+        let left = self.unqueue(slot);
         let request = &self.state.requests[slot];
         assert_eq!(request.place, Place::Waiting, "a request is on one device at a time");
         let (id, class, function_id) = (request.id, request.spec.class, request.spec.function);
@@ -69,15 +69,12 @@ impl Pool {
         device.in_flight.push(slot);
         let until = if class == Class::RealTime { &mut device.urgent_until } else { &mut device.busy_until };
         *until = Nanos((*until).max(now).0.saturating_add(grounds.service.0 + grounds.reload.0));
-        if class == Class::BestEffort {
+        if let Some(left) = left {
             device.taken += 1;
-            let function = self.state.functions.get_mut(function_id).expect("its queue had the request");
-            function.in_flight += 1;
-            let group = function.group;
-            self.state.idle.set(function_id, false);
-            self.state.group_mut(group).in_flight += 1;
+            self.state.functions.get_mut(function_id).expect("its queue had the request").in_flight += 1;
+            self.state.group_mut(left.group).in_flight += 1;
             self.state.cursor = u32::from(device_id.0) + 1;
-            self.policy.group_changed(&self.state, group);
+            self.tell(left);
         }
         self.state.set_resident(device_id, function_id, true);
         self.refresh(device_id);

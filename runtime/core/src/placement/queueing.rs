@@ -1,10 +1,17 @@
 //! The pool's requests: how each arrives, waits and ends.
 
-use super::event::{FunctionId, PoolAction, RejectReason, RequestEnd, RequestId, RequestSpec};
+use super::event::{FunctionId, GroupId, PoolAction, RejectReason, RequestEnd, RequestId, RequestSpec};
 use super::pool::Pool;
 use super::requests::{Request, RequestSlot};
 use super::state::Place;
 use crate::ids::{Class, DeviceId, Nanos};
+
+/// A request that has left its queue.
+pub(super) struct Left {
+    was_first: bool,
+    pub(super) function: FunctionId,
+    pub(super) group: GroupId,
+}
 
 impl Pool {
     pub(super) fn reject_waiting(&mut self, id: FunctionId, reason: RejectReason, actions: &mut Vec<PoolAction>) {
@@ -92,22 +99,35 @@ impl Pool {
 
     /// Takes a request that is not in flight out of its queue.
     pub(super) fn withdraw(&mut self, slot: RequestSlot) {
+        if let Some(left) = self.unqueue(slot) {
+            self.state.refresh_function(left.function);
+            self.tell(left);
+        }
+    }
+
+    /// Takes a request out of its queue, without telling the policy. `None` if it was in no queue of
+    /// a function.
+    pub(super) fn unqueue(&mut self, slot: RequestSlot) -> Option<Left> {
         self.forget_times(slot);
         let request = &self.state.requests[slot];
-        let (order, class, function_id) = (request.order, request.spec.class, request.spec.function);
-        if request.place != Place::Waiting || class == Class::RealTime {
+        if request.place != Place::Waiting || request.spec.class == Class::RealTime {
             // Lists of real-time requests are cleaned when they are read.
-            return;
+            return None;
         }
-        let function = self.state.functions.get_mut(function_id).expect("functions with queues are in the pool");
-        let (was_first, group) = (function.waiting.remove(order), function.group);
-        self.state.refresh_function(function_id);
-        self.state.group_mut(group).waiting -= 1;
+        let (order, id) = (request.order, request.spec.function);
+        let function = self.state.functions.get_mut(id).expect("functions with queues are in the pool");
+        let left = Left { was_first: function.waiting.remove(order), function: id, group: function.group };
+        self.state.group_mut(left.group).waiting -= 1;
         self.state.waiting -= 1;
-        if was_first {
-            self.policy.function_changed(&self.state, function_id);
+        Some(left)
+    }
+
+    /// Tells the policy that a request has left its queue.
+    pub(super) fn tell(&mut self, left: Left) {
+        if left.was_first {
+            self.policy.function_changed(&self.state, left.function);
         }
-        self.policy.group_changed(&self.state, group);
+        self.policy.group_changed(&self.state, left.group);
     }
 
     /// Removes a request from the lists of deadlines and announced arrivals.

@@ -184,7 +184,9 @@ impl FullLoad {
                     self.in_flight.push_back((request, device));
                     let function = self.called[request.0 as usize];
                     let resident = &mut self.resident[usize::from(device.0)];
-                    resident.retain(|other| *other != function);
+                    if let Some(at) = resident.iter().rposition(|other| *other == function) {
+                        resident.remove(at);
+                    }
                     resident.push(function);
                     if resident.len() > fit(self.functions) {
                         self.evicted.push((device, resident.remove(0)));

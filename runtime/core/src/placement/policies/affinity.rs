@@ -125,15 +125,16 @@ impl Affinity {
         device: DeviceId,
         mut best: Option<(Key, FunctionId)>,
     ) -> Option<(Key, FunctionId)> {
-        // Most functions have a higher virtual time than the best one.
-        let mut virtual_time = best.map_or(u64::MAX, |(key, _)| key.0);
+        // One comparison tells for most functions that their key is higher than the best one.
+        let lead = |key: &Key| u128::from(key.0) << 64 | u128::from(key.1);
+        let mut bound = best.map_or(u128::MAX, |(key, _)| lead(&key));
         state.member(device).resident.for_each_of_both(&self.index.members, |function| {
-            let Some((class, key)) = self.index.holding.get(function).filter(|(_, key)| key.0 <= virtual_time) else {
+            let Some((class, key)) = self.index.holding.get(function).filter(|(_, key)| lead(key) <= bound) else {
                 return;
             };
             let is_better = best.is_none_or(|best| (*key, function) < best);
             if is_better && state.classes.get(*class).free.contains(device) {
-                (virtual_time, best) = (key.0, Some((*key, function)));
+                (bound, best) = (lead(key), Some((*key, function)));
             }
         });
         best

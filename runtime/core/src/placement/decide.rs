@@ -3,8 +3,8 @@
 use super::event::{FunctionId, PoolAction, RequestId};
 use super::grounds::{Grounds, Why};
 use super::pool::Pool;
-use super::requests::{Request, RequestSlot};
-use super::state::{Place, State};
+use super::requests::{Place, Request, RequestSlot};
+use super::state::State;
 use crate::ids::{Class, DeviceId, Nanos};
 
 /// Devices that are compared for a real-time request: up to this many that hold its function, and

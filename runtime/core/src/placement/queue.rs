@@ -1,9 +1,10 @@
 //! The waiting requests of a function.
 
-use super::requests::RequestSlot;
-use super::state::Order;
+use super::requests::{Order, RequestSlot};
 use std::collections::VecDeque;
 
+/// Number of entries whose memory an empty queue keeps.
+const KEPT: usize = 256;
 /// Number of removed entries that a queue keeps, however few others it has.
 const REMOVED_MIN: usize = 32;
 
@@ -64,6 +65,9 @@ impl Queue {
                 self.entries.pop_front();
                 self.removed -= 1;
             }
+            if self.entries.is_empty() {
+                self.entries.shrink_to(KEPT);
+            }
             return true;
         }
         let at = self.entries.binary_search_by_key(&order, |entry| entry.order);
@@ -108,5 +112,7 @@ mod tests {
             assert!(queue.removed <= REMOVED_MIN.max(queue.entries.len() / 2));
         }
         assert!(queue.iter().eq(model.values().copied()));
+        model.into_keys().for_each(|order| assert!(queue.remove(order)));
+        assert!(queue.is_empty() && queue.entries.capacity() <= 2 * KEPT, "an empty queue keeps little memory");
     }
 }

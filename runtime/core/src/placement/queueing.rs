@@ -2,8 +2,7 @@
 
 use super::event::{FunctionId, GroupId, PoolAction, RejectReason, RequestEnd, RequestId, RequestSpec};
 use super::pool::Pool;
-use super::requests::{Request, RequestSlot};
-use super::state::Place;
+use super::requests::{Place, Request, RequestSlot};
 use crate::ids::{Class, DeviceId, Nanos};
 
 /// A request that has left its queue.

@@ -2,10 +2,23 @@
 
 use super::event::{RequestId, RequestSpec};
 use super::grounds::Grounds;
-use super::state::{Order, Place};
+use crate::ids::{DeviceId, Nanos};
 use foldhash::fast::FixedState;
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
+
+/// The order of requests: by arrival time, then by the order of their events. A request that is
+/// queued again keeps its position.
+pub(super) type Order = (Nanos, u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In no queue: announced before its arrival, or released from a device.
+    Announced,
+    /// In the queue of its function or, if real-time, in a list of the pool.
+    Waiting,
+    InFlight(DeviceId),
+}
 
 /// Where a request is stored while it is in the pool. Slots are reused, so only queues of requests
 /// in the pool may keep one.

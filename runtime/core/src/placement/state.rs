@@ -6,12 +6,8 @@ use super::event::{DeviceSpec, FunctionId, GroupId, Suits};
 use super::id_set::{DeviceSet, FunctionSet};
 use super::id_table::IdTable;
 use super::queue::Queue;
-use super::requests::{RequestSlot, Requests};
+use super::requests::{Order, RequestSlot, Requests};
 use crate::ids::{DeviceId, Nanos};
-
-/// The order of requests: by arrival time, then by the order of their events. A request that is
-/// queued again keeps its position.
-pub(super) type Order = (Nanos, u64);
 
 /// State of a pool. Policies read it; only the pool changes it.
 #[derive(Default)]
@@ -105,15 +101,6 @@ impl Function {
     pub(super) fn shortest_service(&self) -> u64 {
         self.times.shortest_service().unwrap_or_default().0
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In no queue: announced before its arrival, or released from a device.
-    Announced,
-    /// In the queue of its function or, if real-time, in a list of the pool.
-    Waiting,
-    InFlight(DeviceId),
 }
 
 #[derive(Clone, Copy, Debug)]

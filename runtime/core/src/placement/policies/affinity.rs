@@ -6,7 +6,8 @@ use crate::ids::{DeviceId, Nanos};
 use crate::placement::classes::ClassId;
 use crate::placement::id_set::{DeviceSet, FunctionSet};
 use crate::placement::id_table::IdTable;
-use crate::placement::state::{Function, Order, State};
+use crate::placement::requests::Order;
+use crate::placement::state::{Function, State};
 use crate::placement::{FunctionId, GroupId};
 
 /// The factor for device time on a device that does not hold the function.

@@ -8,7 +8,8 @@ use crate::ids::{DeviceId, Nanos};
 use crate::placement::config::{PoolOptions, Steal, StealMeasure};
 use crate::placement::id_set::IdSet;
 use crate::placement::id_table::IdTable;
-use crate::placement::state::{Order, State};
+use crate::placement::requests::Order;
+use crate::placement::state::State;
 use crate::placement::{FunctionId, GroupId, PoolAction};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +47,8 @@ struct Own {
     devices: BTreeMap<u64, DeviceId>,
     /// Positions of the devices with a free slot.
     free: BTreeSet<u64>,
-    /// Decaying mean of the group's expected service time per arrival of any group.
+    /// Decaying mean of the group's expected service time per arrival of any group. Only for
+    /// [`StealMeasure::Rate`].
     load: f64,
     /// The number of arrivals at which `load` was updated.
     load_at: u64,
@@ -337,13 +339,14 @@ impl Policy for Exclusive {
     fn arrived(&mut self, state: &State, function: FunctionId) {
         self.arrivals += 1;
         let (arrivals, function) = (self.arrivals, state.function(function));
-        let service = function.times.shortest_service().unwrap_or_default().0;
         let group = function.group;
         let is_new = !self.groups.contains(group);
         let own = self.groups.get_or_default(group);
-        let age = (arrivals - own.load_at).min(1 << 20) as i32;
-        own.load = own.load * (1.0 - LOAD_GAIN).powi(age) + LOAD_GAIN * service as f64;
-        own.load_at = arrivals;
+        if self.steal.measure == StealMeasure::Rate {
+            let age = (arrivals - own.load_at).min(1 << 20) as i32;
+            own.load = own.load * (1.0 - LOAD_GAIN).powi(age) + LOAD_GAIN * function.shortest_service() as f64;
+            own.load_at = arrivals;
+        }
         if is_new {
             self.update(state, group);
         }

@@ -2,7 +2,8 @@
 
 use super::super::classes::ClassId;
 use super::super::id_table::IdTable;
-use super::super::state::{Order, State};
+use super::super::requests::Order;
+use super::super::state::State;
 use super::super::{FunctionId, GroupId};
 use std::collections::{BTreeMap, BTreeSet};
 

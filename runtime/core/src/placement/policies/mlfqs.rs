@@ -6,7 +6,8 @@ use crate::ids::{DeviceId, Nanos};
 use crate::placement::FunctionId;
 use crate::placement::classes::ClassId;
 use crate::placement::config::{BucketWeights, PoolOptions, Visibility};
-use crate::placement::state::{Order, State};
+use crate::placement::requests::Order;
+use crate::placement::state::State;
 use crate::rng::Rng;
 
 /// Sorts requests into buckets by expected service time. Draws a bucket at random among those whose

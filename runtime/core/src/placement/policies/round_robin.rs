@@ -24,6 +24,6 @@ impl Policy for RoundRobin {
         let (class, _, function) = active.min_by_key(|(_, order, _)| *order)?;
         let class = state.classes.get(class);
         let device = class.active.first_from(state.cursor)?;
-        class.free.contains(device).then(|| (function, device))
+        class.free.contains(device).then_some((function, device))
     }
 }

@@ -7,7 +7,8 @@ use crate::ids::{DeviceId, Nanos};
 use crate::placement::FunctionId;
 use crate::placement::classes::ClassId;
 use crate::placement::config::{PoolOptions, Visibility};
-use crate::placement::state::{Order, State};
+use crate::placement::requests::Order;
+use crate::placement::state::State;
 
 /// Dispatches the request with the shortest expected service time to the next free device after
 /// that of the last dispatch. Service times are learned; a function without a known time counts as

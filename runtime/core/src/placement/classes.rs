@@ -1,8 +1,8 @@
 //! Classes of functions that run on the same devices. Free devices are kept by class instead of by
 //! function.
 
-use super::device_set::DeviceSet;
 use super::event::Suits;
+use super::id_set::DeviceSet;
 use crate::ids::DeviceId;
 use std::collections::BTreeMap;
 

@@ -3,7 +3,8 @@
 use super::event::{FunctionId, PoolAction, RequestId};
 use super::grounds::{Grounds, Why};
 use super::pool::Pool;
-use super::state::{Place, Request, State};
+use super::requests::{Place, Request, RequestSlot};
+use super::state::State;
 use crate::ids::{Class, DeviceId, Nanos};
 
 /// Devices that are compared for a real-time request: up to this many that hold its function, and
@@ -17,11 +18,13 @@ impl Pool {
         self.now = now;
         self.dispatch_urgent(actions);
         self.policy.before(now, &self.state, actions);
-        while let Some((request, device)) = self.policy.next(now, &self.state) {
-            let request_state = &self.state.requests[&request];
-            assert!(request_state.order.0 <= now, "a policy dispatches nothing before its arrival");
-            let function = request_state.spec.function;
-            assert!(self.state.free(function).contains(device), "a policy picks a suitable device with a free slot");
+        while let Some((function, device)) = self.policy.next(now, &self.state) {
+            let known = self.state.function(function);
+            let first = known.waiting.first().expect("a policy picks a function with waiting requests");
+            let ((arrival, _), request) = first;
+            assert!(arrival <= now, "a policy dispatches nothing before its arrival");
+            let free = &self.state.classes.get(known.class).free;
+            assert!(free.contains(device), "a policy picks a suitable device with a free slot");
             self.policy.dispatched(now, &self.state, function, device);
             self.dispatch(request, device, actions);
         }
@@ -38,46 +41,42 @@ impl Pool {
 
     /// Why the device of a request in flight was chosen; `None` if it is not in flight.
     pub fn grounds(&self, request: RequestId) -> Option<Grounds> {
-        self.state.requests.get(&request)?.grounds
+        self.state.requests[self.state.requests.find(request)?].grounds
     }
 
     fn dispatch_urgent(&mut self, actions: &mut Vec<PoolAction>) {
-        for request in std::mem::take(&mut self.urgent) {
-            let state = self.state.requests.get(&request).filter(|request| request.place == Place::Waiting);
-            let Some(function) = state.map(|state| state.spec.function) else { continue };
-            match fastest(self.now, &self.state, function) {
+        for id in std::mem::take(&mut self.urgent) {
+            let Some(request) = self.state.requests.find(id) else { continue };
+            let Request { place: Place::Waiting, spec, .. } = &self.state.requests[request] else { continue };
+            match fastest(self.now, &self.state, spec.function) {
                 Some(device) => self.dispatch(request, device, actions),
-                None => self.parked.push(request),
+                None => self.parked.push(id),
             }
         }
     }
 
-    fn dispatch(&mut self, id: RequestId, device_id: DeviceId, actions: &mut Vec<PoolAction>) {
-        self.withdraw(id);
-        let grounds = grounds(&self.state, &self.state.requests[&id], device_id);
-        let request = self.state.requests.get_mut(&id).expect("only requests of the pool are dispatched");
+    fn dispatch(&mut self, slot: RequestSlot, device_id: DeviceId, actions: &mut Vec<PoolAction>) {
+        let left = self.unqueue(slot);
+        let request = &self.state.requests[slot];
         assert_eq!(request.place, Place::Waiting, "a request is on one device at a time");
+        let (id, class, function_id) = (request.id, request.spec.class, request.spec.function);
+        let grounds = grounds(&self.state, request, device_id);
+        let request = &mut self.state.requests[slot];
         (request.place, request.grounds) = (Place::InFlight(device_id), Some(grounds));
         request.attempts += 1;
-        let spec = request.spec;
-        let function = self.state.function(spec.function);
-        let expected =
-            self.state.service(function, self.state.member(device_id)) + self.state.reload(function, device_id);
         let now = self.now;
         let device = self.state.device_mut(device_id).expect("a device of the class is in the pool");
-        device.in_flight.push(id);
-        let until = if spec.class == Class::RealTime { &mut device.urgent_until } else { &mut device.busy_until };
-        *until = Nanos((*until).max(now).0.saturating_add(expected));
-        if spec.class == Class::BestEffort {
+        device.in_flight.push(slot);
+        let until = if class == Class::RealTime { &mut device.urgent_until } else { &mut device.busy_until };
+        *until = Nanos((*until).max(now).0.saturating_add(grounds.service.0 + grounds.reload.0));
+        if let Some(left) = left {
             device.taken += 1;
-            let function = self.state.functions.get_mut(&spec.function).expect("looked up above");
-            function.in_flight += 1;
-            let group = function.group;
-            self.state.groups.get_mut(&group).expect("a function has a group").in_flight += 1;
+            self.state.functions.get_mut(function_id).expect("its queue had the request").in_flight += 1;
+            self.state.group_mut(left.group).in_flight += 1;
             self.state.cursor = u32::from(device_id.0) + 1;
-            self.policy.group_changed(&self.state, group);
+            self.tell(left);
         }
-        self.state.set_resident(device_id, spec.function, true);
+        self.state.set_resident(device_id, function_id, true);
         self.refresh(device_id);
         actions.push(PoolAction::Dispatch { request: id, device: device_id });
     }
@@ -114,9 +113,8 @@ fn grounds(state: &State, request: &Request, device: DeviceId) -> Grounds {
 fn fastest(now: Nanos, state: &State, id: FunctionId) -> Option<DeviceId> {
     let function = state.function(id);
     let active = &state.classes.get(function.class).active;
-    let rotating =
-        std::iter::successors(active.first_from(state.cursor), |device| active.first_from(u32::from(device.0) + 1));
-    let candidates = function.resident.both(active).take(COMPARED).chain(rotating.take(COMPARED.min(active.len())));
+    let rotating = active.cycle_from(state.cursor).take(COMPARED);
+    let candidates = function.resident.both(active).take(COMPARED).chain(rotating);
     candidates.min_by_key(|device| {
         let member = state.member(*device);
         let wait = member.urgent_until.0.saturating_sub(now.0);

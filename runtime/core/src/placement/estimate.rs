@@ -21,8 +21,10 @@ impl Estimate {
 
     fn learn(&mut self, measured: Nanos) {
         self.samples = (self.samples + 1).min(WINDOW);
-        let change = (i128::from(measured.0) - i128::from(self.mean)) / i128::from(self.samples);
-        self.mean = (i128::from(self.mean) + change) as u64;
+        match measured.0.checked_sub(self.mean) {
+            Some(longer) => self.mean += longer / self.samples,
+            None => self.mean -= (self.mean - measured.0) / self.samples,
+        }
     }
 
     fn get(self) -> Option<Nanos> {
@@ -50,8 +52,12 @@ impl Times {
         &mut self.0[at]
     }
 
-    pub(super) fn learn_service(&mut self, kind: DeviceKind, measured: Nanos) {
-        self.row(kind).1.learn(measured);
+    /// Notes a measured service time. Returns whether the expected time changes.
+    pub(super) fn learn_service(&mut self, kind: DeviceKind, measured: Nanos) -> bool {
+        let service = &mut self.row(kind).1;
+        let before = service.get();
+        service.learn(measured);
+        service.get() != before
     }
 
     pub(super) fn learn_reload(&mut self, kind: DeviceKind, measured: Nanos) {
@@ -95,6 +101,8 @@ mod tests {
         assert_eq!((times.service(cpu), times.shortest_service()), (Some(Nanos(900)), Some(Nanos(100))));
         times.learn_service(gpu, Nanos(200));
         assert_eq!(times.service(gpu), Some(Nanos(150)), "the mean of two");
+        assert!(!times.learn_service(gpu, Nanos(152)) && times.learn_service(gpu, Nanos(142)), "148 after 150");
+        assert_eq!(times.service(gpu), Some(Nanos(148)));
         for _ in 0..100 {
             times.learn_service(gpu, Nanos(1000));
         }

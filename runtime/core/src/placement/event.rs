@@ -7,11 +7,13 @@ use crate::ids::{Class, DeviceId, Nanos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// A function that is deployed in the pool. The caller assigns the number.
+/// A function that is deployed in the pool. The caller counts the numbers up from 0 or 1: the pool's
+/// tables grow with the highest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub u32);
 
-/// The unit of fairness and of exclusive devices: a tenant, or one of its clients.
+/// The unit of fairness and of exclusive devices: a tenant, or one of its clients. The caller counts
+/// the numbers up, as those of functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 

@@ -25,14 +25,18 @@
 mod classes;
 mod config;
 mod decide;
-mod device_set;
 mod emptiest;
 mod estimate;
 mod event;
 mod grounds;
 mod hedge;
+mod id_set;
+mod id_table;
 mod policies;
 mod pool;
+mod queue;
+mod queueing;
+mod requests;
 mod state;
 mod suspension;
 #[cfg(test)]

@@ -1,26 +1,26 @@
 //! The state of a pool, which policies read: devices, functions, requests and groups.
 
 use super::classes::{ClassId, Classes};
-use super::device_set::DeviceSet;
 use super::estimate::Times;
-use super::event::{DeviceSpec, FunctionId, GroupId, RequestId, RequestSpec, Suits};
-use super::grounds::Grounds;
+use super::event::{DeviceSpec, FunctionId, GroupId, Suits};
+use super::id_set::{DeviceSet, FunctionSet};
+use super::id_table::IdTable;
+use super::queue::Queue;
+use super::requests::{Order, RequestSlot, Requests};
 use crate::ids::{DeviceId, Nanos};
-use foldhash::fast::FixedState;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-/// The order of requests: by arrival time, then by the order of their events. A request that is
-/// queued again keeps its position.
-pub(super) type Order = (Nanos, u64);
 
 /// State of a pool. Policies read it; only the pool changes it.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) devices: Vec<Option<Device>>,
-    pub(super) functions: HashMap<FunctionId, Function, FixedState>,
-    pub(super) requests: HashMap<RequestId, Request, FixedState>,
-    pub(super) groups: BTreeMap<GroupId, Group>,
+    pub(super) functions: IdTable<FunctionId, Function>,
+    pub(super) requests: Requests,
+    pub(super) groups: IdTable<GroupId, Group>,
     pub(super) classes: Classes,
+    /// Functions without best-effort requests, waiting or in flight.
+    pub(super) idle: FunctionSet,
+    /// Devices whose memory is not full.
+    pub(super) with_room: DeviceSet,
     /// Best-effort requests in function queues.
     pub(super) waiting: usize,
     /// The id that follows the device of the last best-effort dispatch.
@@ -33,9 +33,9 @@ pub(super) struct Device {
     /// Best-effort requests in flight; at most `spec.slots`.
     pub(super) taken: u32,
     /// All requests in flight.
-    pub(super) in_flight: Vec<RequestId>,
+    pub(super) in_flight: Vec<RequestSlot>,
     /// Functions whose constants are on the device or being loaded.
-    pub(super) resident: BTreeSet<FunctionId>,
+    pub(super) resident: FunctionSet,
     /// Bytes of their constants.
     pub(super) resident_bytes: u64,
     /// The expected end of the best-effort requests in flight.
@@ -53,7 +53,7 @@ impl Device {
             draining: false,
             taken: 0,
             in_flight: Vec::new(),
-            resident: BTreeSet::new(),
+            resident: FunctionSet::default(),
             resident_bytes: 0,
             busy_until: Nanos(0),
             urgent_until: Nanos(0),
@@ -75,7 +75,7 @@ pub(super) struct Function {
     pub(super) class: ClassId,
     pub(super) times: Times,
     /// Waiting best-effort requests.
-    pub(super) waiting: BTreeMap<Order, RequestId>,
+    pub(super) waiting: Queue,
     /// Devices that have its constants or are loading them.
     pub(super) resident: DeviceSet,
     /// Best-effort requests in flight.
@@ -91,30 +91,16 @@ impl Function {
             suspended: Vec::new(),
             class: 0,
             times,
-            waiting: BTreeMap::new(),
+            waiting: Queue::default(),
             resident: DeviceSet::default(),
             in_flight: 0,
         }
     }
-}
 
-pub(super) struct Request {
-    pub(super) spec: RequestSpec,
-    pub(super) order: Order,
-    pub(super) place: Place,
-    pub(super) attempts: u32,
-    pub(super) cancelled: bool,
-    /// Why its device was chosen; set while it is in flight.
-    pub(super) grounds: Option<Grounds>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In no queue: announced before its arrival, or released from a device.
-    Announced,
-    /// In the queue of its function or, if real-time, in a list of the pool.
-    Waiting,
-    InFlight(DeviceId),
+    /// The shortest expected service time on any kind of device, in nanoseconds; 0 if none is known.
+    pub(super) fn shortest_service(&self) -> u64 {
+        self.times.shortest_service().unwrap_or_default().0
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -150,13 +136,18 @@ impl State {
 
     /// A function that is known to be in the pool.
     pub(super) fn function(&self, function: FunctionId) -> &Function {
-        self.functions.get(&function).expect("a function with requests in a queue is in the pool")
+        self.functions.get(function).expect("a function with requests in a queue is in the pool")
     }
 
-    /// The first waiting request of a function.
-    pub(super) fn head(&self, function: FunctionId) -> Option<(Order, RequestId)> {
-        let function = self.functions.get(&function)?;
-        function.waiting.first_key_value().map(|(&order, &request)| (order, request))
+    /// A function, and the order of its first waiting request; `None` if it has none.
+    pub(super) fn head(&self, function: FunctionId) -> Option<(&Function, Order)> {
+        let function = self.functions.get(function)?;
+        Some((function, function.waiting.first()?.0))
+    }
+
+    /// The group of a function that is in the pool.
+    pub(super) fn group_mut(&mut self, group: GroupId) -> &mut Group {
+        self.groups.get_mut(group).expect("a function has a group")
     }
 
     /// The devices of a function that have a free slot.
@@ -190,23 +181,29 @@ impl State {
         free
     }
 
+    /// Updates the set of idle functions after a change of a function.
+    pub(super) fn refresh_function(&mut self, id: FunctionId) {
+        let is_idle = |function: &Function| function.waiting.is_empty() && function.in_flight == 0;
+        self.idle.set(id, self.functions.get(id).is_some_and(is_idle));
+    }
+
     /// Notes whether a device has the constants of a function. Ignored if the device or the function
     /// is not in the pool.
     pub(super) fn set_resident(&mut self, device_id: DeviceId, id: FunctionId, resident: bool) {
         let Some(device) = self.devices.get_mut(usize::from(device_id.0)).and_then(Option::as_mut) else {
             return;
         };
-        let Some(function) = self.functions.get_mut(&id) else { return };
+        let Some(function) = self.functions.get_mut(id) else { return };
         if function.resident.contains(device_id) == resident {
             return;
         }
         function.resident.set(device_id, resident);
+        device.resident.set(id, resident);
         if resident {
-            device.resident.insert(id);
             device.resident_bytes += function.constant_bytes;
         } else {
-            device.resident.remove(&id);
             device.resident_bytes -= function.constant_bytes;
         }
+        self.with_room.set(device_id, device.resident_bytes < device.spec.memory_bytes);
     }
 }

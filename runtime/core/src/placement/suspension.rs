@@ -23,7 +23,7 @@ impl Suspensions {
 impl Pool {
     /// Keeps a function off a device until a time, if it has another active device.
     pub(super) fn suspend(&mut self, id: FunctionId, device: DeviceId, until: Nanos) {
-        let Some(function) = self.state.functions.get_mut(&id) else { return };
+        let Some(function) = self.state.functions.get_mut(id) else { return };
         let active = &self.state.classes.get(function.class).active;
         if until <= self.now || function.suspended.contains(&device) || active.iter().all(|other| other == device) {
             return;
@@ -37,7 +37,7 @@ impl Pool {
     pub(super) fn end_suspensions(&mut self, over: impl Fn(Nanos) -> bool) {
         while let Some((_, id, device)) = self.suspensions.0.first().copied().filter(|first| over(first.0)) {
             self.suspensions.0.pop_first();
-            if let Some(function) = self.state.functions.get_mut(&id) {
+            if let Some(function) = self.state.functions.get_mut(id) {
                 function.suspended.retain(|other| *other != device);
                 self.class_function_again(id);
             }

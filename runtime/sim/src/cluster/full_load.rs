@@ -184,7 +184,9 @@ impl FullLoad {
                     self.in_flight.push_back((request, device));
                     let function = self.called[request.0 as usize];
                     let resident = &mut self.resident[usize::from(device.0)];
-                    resident.retain(|other| *other != function);
+                    if let Some(at) = resident.iter().rposition(|other| *other == function) {
+                        resident.remove(at);
+                    }
                     resident.push(function);
                     if resident.len() > fit(self.functions) {
                         self.evicted.push((device, resident.remove(0)));
@@ -256,5 +258,42 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Devices and functions of each pool.
+    const POOLS: [(u16, u32); 3] = [(1000, 200), (300, 700), (64, 1)];
+    /// Digests of the requests in flight and the functions on each device of these pools, after many
+    /// placements under each policy.
+    const DIGESTS: [(&str, [u64; 3]); 8] = [
+        ("cost", [0x06EF_844F_542A_5E93, 0x748B_8CFE_0C22_CEAD, 0xB1DA_DB68_6148_84E5]),
+        ("round-robin", [0x4CAE_22AD_58FA_375F, 0xB544_6D6C_C3EB_2C08, 0xB1DA_DB68_6148_84E5]),
+        ("balance", [0x4CAE_22AD_58FA_375F, 0xB544_6D6C_C3EB_2C08, 0xB1DA_DB68_6148_84E5]),
+        ("srtf", [0x4CAE_22AD_58FA_375F, 0xB544_6D6C_C3EB_2C08, 0xB1DA_DB68_6148_84E5]),
+        ("mlfqs", [0x4CAE_22AD_58FA_375F, 0xB544_6D6C_C3EB_2C08, 0xB1DA_DB68_6148_84E5]),
+        ("exclusive", [0x4993_F50F_86AB_63DE, 0xAD9A_02E6_BC45_CE6E, 0xB1DA_DB68_6148_84E5]),
+        ("affinity", [0x96A9_319E_427A_C370, 0xCF95_7FD7_4711_9D8D, 0xB1DA_DB68_6148_84E5]),
+        ("static", [0x2DB1_E043_A141_0D50, 0xC82A_33E0_58F9_9AB7, 0xB1DA_DB68_6148_84E5]),
+    ];
+
+    /// FNV-1a.
+    fn digest(load: &FullLoad) -> u64 {
+        let in_flight = load.in_flight.iter().map(|(request, device)| request.0 << 16 | u64::from(device.0));
+        let resident = load.resident.iter().flatten().map(|function| u64::from(function.0));
+        in_flight
+            .chain(resident)
+            .fold(0xCBF2_9CE4_8422_2325, |hash, number| (hash ^ number).wrapping_mul(0x0100_0000_01B3))
+    }
+
+    #[test]
+    fn decisions_of_large_pools_stay_as_recorded() {
+        let digests = PLACEMENTS.iter().map(|policy| {
+            let of = |(devices, functions)| {
+                let mut load = FullLoad::new(&FullLoadSetup { policy, devices, functions, seed: 1 });
+                (0..3000).for_each(|_| load.place(|_| ()));
+                digest(&load)
+            };
+            (policy.name, POOLS.map(of))
+        });
+        assert_eq!(digests.collect::<Vec<_>>(), DIGESTS);
     }
 }

@@ -1,14 +1,14 @@
 //! Fair queueing with affinity, as in KaaS's worker pool.
 
 use super::Policy;
-use super::heads::{ByGroup, Heads, head_of};
-use super::srtf::shortest_service;
+use super::heads::{ByGroup, Heads};
 use crate::ids::{DeviceId, Nanos};
 use crate::placement::classes::ClassId;
-use crate::placement::device_set::DeviceSet;
-use crate::placement::state::{Order, State};
-use crate::placement::{FunctionId, GroupId, RequestId};
-use std::collections::BTreeMap;
+use crate::placement::id_set::{DeviceSet, FunctionSet};
+use crate::placement::id_table::IdTable;
+use crate::placement::requests::Order;
+use crate::placement::state::{Function, State};
+use crate::placement::{FunctionId, GroupId};
 
 /// The factor for device time on a device that does not hold the function.
 const ELSEWHERE: u64 = 10;
@@ -21,17 +21,28 @@ const ELSEWHERE: u64 = 10;
 #[derive(Default)]
 pub(super) struct Affinity {
     heads: ByGroup,
-    /// The parts of `heads` by class and by the key that they have on a device that does not hold
-    /// their first function.
-    elsewhere: Heads<ClassId, (Key, FunctionId), (GroupId, ClassId)>,
-    clocks: BTreeMap<GroupId, Clock>,
+    index: Index,
     dispatches: u64,
     /// The highest virtual time at which a group was dispatched.
     base: u64,
     /// Devices with a free slot.
     free: DeviceSet,
-    /// Whether weights of groups may have changed since `elsewhere` was updated.
+    /// Whether weights of groups may have changed since the index was updated.
     changed: bool,
+    /// The group that was dispatched last, until the index is updated.
+    ran: Option<GroupId>,
+}
+
+/// The keys of the first functions of each group and class.
+#[derive(Default)]
+struct Index {
+    /// By class and by the key that they have on a device that does not hold them.
+    elsewhere: Heads<ClassId, Key>,
+    /// Their classes, and the keys that they have on a device that holds them.
+    holding: IdTable<FunctionId, (ClassId, Key)>,
+    /// The functions of the two.
+    members: FunctionSet,
+    clocks: IdTable<GroupId, Clock>,
 }
 
 /// Virtual time of a group after its next request, its last run, and the order of the request.
@@ -43,44 +54,54 @@ struct Clock {
     last_run: u64,
 }
 
+/// The virtual time that a request of a function adds to its group.
+fn added(state: &State, function: &Function, is_resident: bool) -> u64 {
+    let weight = state.groups.get(function.group).map_or(1, |group| u64::from(group.weight));
+    let factor = if is_resident { 1 } else { ELSEWHERE };
+    (function.shortest_service().max(1) / weight.max(1)).saturating_mul(factor)
+}
+
+impl Index {
+    fn key(&self, state: &State, function: &Function, order: Order, is_resident: bool) -> Key {
+        let clock = self.clocks.get(function.group).copied().unwrap_or_default();
+        (clock.virtual_time.saturating_add(added(state, function, is_resident)), clock.last_run, order)
+    }
+
+    /// Adds or updates the first function of a group and class.
+    fn set(&mut self, state: &State, class: ClassId, order: Order, id: FunctionId) {
+        let function = state.function(id);
+        self.holding.insert(id, (class, self.key(state, function, order, true)));
+        self.elsewhere.set(id, Some((class, self.key(state, function, order, false))));
+        self.members.set(id, true);
+    }
+
+    /// Removes a function that is no longer the first one.
+    fn remove(&mut self, function: FunctionId) {
+        self.holding.remove(function);
+        self.elsewhere.set(function, None);
+        self.members.set(function, false);
+    }
+}
+
 impl Affinity {
-    /// The virtual time that a request of a function adds to its group.
-    fn added(state: &State, function: FunctionId, is_resident: bool) -> u64 {
-        let weight = state.groups.get(&state.function(function).group).map_or(1, |group| u64::from(group.weight));
-        let factor = if is_resident { 1 } else { ELSEWHERE };
-        (shortest_service(state, function).max(1) / weight.max(1)).saturating_mul(factor)
-    }
-
-    fn key(&self, state: &State, function: FunctionId, order: Order, is_resident: bool) -> Key {
-        let clock = self.clocks.get(&state.function(function).group).copied().unwrap_or_default();
-        let added = Affinity::added(state, function, is_resident);
-        (clock.virtual_time.saturating_add(added), clock.last_run, order)
-    }
-
     /// A free device for the function, preferably one that holds it.
     fn device(state: &State, function: FunctionId) -> Option<DeviceId> {
         let free = state.free(function);
         state.function(function).resident.both(free).next().or_else(|| free.first_from(state.cursor))
     }
 
-    /// Updates `elsewhere` for a part of `heads`.
-    fn update(&mut self, state: &State, part: (GroupId, ClassId)) {
-        let first = self.heads.part(part).next();
-        let entry = first.map(|(order, function)| (part.1, (self.key(state, function, order, false), function)));
-        self.elsewhere.set(part, entry);
-    }
-
     fn update_group(&mut self, state: &State, group: GroupId) {
-        let classes: Vec<ClassId> = self.heads.of_group(group).map(|(class, ..)| class).collect();
-        classes.into_iter().for_each(|class| self.update(state, (group, class)));
+        for (class, order, function) in self.heads.of_group(group) {
+            self.index.set(state, class, order, function);
+        }
     }
 
-    /// The next function, by examining the first function of every part.
+    /// The next function, by examining the first function of every group and class.
     fn scanned(&self, state: &State) -> Option<FunctionId> {
-        let candidates = self.heads.firsts().filter_map(|(_, order, function)| {
-            let device = Affinity::device(state, function)?;
-            let is_resident = state.function(function).resident.contains(device);
-            Some((self.key(state, function, order, is_resident), function))
+        let candidates = self.heads.firsts().filter_map(|(_, _, order, id)| {
+            let device = Affinity::device(state, id)?;
+            let function = state.function(id);
+            Some((self.index.key(state, function, order, function.resident.contains(device)), id))
         });
         candidates.min().map(|(_, function)| function)
     }
@@ -89,25 +110,52 @@ impl Affinity {
     /// each class that would run elsewhere. A function that is resident on a free device has a
     /// lower key there than elsewhere, so the lowest of these keys is the lowest of all.
     fn indexed(&self, state: &State) -> Option<FunctionId> {
-        let elsewhere = self.elsewhere.firsts().filter(|(class, ..)| !state.classes.get(*class).free.is_empty());
-        let elsewhere = elsewhere.map(|(_, entry, _)| entry);
-        let resident = self.free.iter().flat_map(|device| {
-            let on_device = state.member(device).resident.iter();
-            on_device.filter_map(move |function| {
-                let part = self.heads.part_of(*function)?;
-                let (order, first) = self.heads.part(part).next()?;
-                let may_run = first == *function && state.classes.get(part.1).free.contains(device);
-                may_run.then(|| (self.key(state, first, order, true), first))
-            })
+        let elsewhere = self.index.elsewhere.firsts();
+        let elsewhere = elsewhere.filter(|(class, ..)| !state.classes.get(*class).free.is_empty());
+        let mut best = elsewhere.map(|(_, key, function)| (key, function)).min();
+        for device in self.free.iter() {
+            best = self.best_on(state, device, best);
+        }
+        best.map(|(_, function)| function)
+    }
+
+    /// The best function that is resident on a device, if it is better than the best one so far.
+    fn best_on(
+        &self,
+        state: &State,
+        device: DeviceId,
+        mut best: Option<(Key, FunctionId)>,
+    ) -> Option<(Key, FunctionId)> {
+        // One comparison tells for most functions that their key is higher than the best one.
+        let lead = |key: &Key| u128::from(key.0) << 64 | u128::from(key.1);
+        let mut bound = best.map_or(u128::MAX, |(key, _)| lead(&key));
+        state.member(device).resident.for_each_of_both(&self.index.members, |function| {
+            let Some((class, key)) = self.index.holding.get(function).filter(|(_, key)| lead(key) <= bound) else {
+                return;
+            };
+            let is_better = best.is_none_or(|best| (*key, function) < best);
+            if is_better && state.classes.get(*class).free.contains(device) {
+                (bound, best) = (lead(key), Some((*key, function)));
+            }
         });
-        elsewhere.chain(resident).min().map(|(_, function)| function)
+        best
     }
 }
 
 impl Policy for Affinity {
     fn function_changed(&mut self, state: &State, function: FunctionId) {
-        for part in self.heads.update_group(state, function).into_iter().flatten() {
-            self.update(state, part);
+        let ran = self.ran.take();
+        for change in self.heads.update(state, function).into_iter().flatten() {
+            let first = change.first.map(|(_, function)| function);
+            if let Some(former) = change.before.filter(|former| Some(*former) != first) {
+                self.index.remove(former);
+            }
+            if let Some((order, first)) = change.first.filter(|_| ran != Some(change.group)) {
+                self.index.set(state, change.class, order, first);
+            }
+        }
+        if let Some(group) = ran {
+            self.update_group(state, group);
         }
     }
 
@@ -121,18 +169,19 @@ impl Policy for Affinity {
 
     fn arrived(&mut self, state: &State, function: FunctionId) {
         let id = state.function(function).group;
-        let group = state.groups[&id];
-        let clock = self.clocks.entry(id).or_default();
+        let group = state.groups.get(id).copied().unwrap_or_default();
+        let clock = self.index.clocks.get_or_default(id);
         if group.waiting <= 1 && group.in_flight == 0 && clock.virtual_time < self.base {
             clock.virtual_time = self.base;
             self.update_group(state, id);
         }
     }
 
-    fn next(&mut self, _now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+    fn next(&mut self, _now: Nanos, state: &State) -> Option<(FunctionId, DeviceId)> {
         if std::mem::take(&mut self.changed) {
-            let parts: Vec<(GroupId, ClassId)> = self.heads.firsts().map(|(part, ..)| part).collect();
-            parts.into_iter().for_each(|part| self.update(state, part));
+            for (_, class, order, function) in self.heads.firsts() {
+                self.index.set(state, class, order, function);
+            }
         }
         // If many devices are free, few requests wait.
         let mut left = self.heads.parts();
@@ -145,20 +194,21 @@ impl Policy for Affinity {
         #[cfg(test)]
         assert_eq!((found, found), (self.scanned(state), self.indexed(state)), "the index finds what a scan finds");
         let function = found?;
-        Some((head_of(state, function), Affinity::device(state, function)?))
+        Some((function, Affinity::device(state, function)?))
     }
 
-    fn dispatched(&mut self, _now: Nanos, state: &State, function: FunctionId, device: DeviceId) {
-        let group = state.function(function).group;
-        let added = Affinity::added(state, function, state.function(function).resident.contains(device));
+    /// The index is updated once the request has left the queue.
+    fn dispatched(&mut self, _now: Nanos, state: &State, id: FunctionId, device: DeviceId) {
+        let function = state.function(id);
         self.dispatches += 1;
-        let clock = self.clocks.entry(group).or_default();
+        let clock = self.index.clocks.get_or_default(function.group);
         self.base = self.base.max(clock.virtual_time);
+        let added = added(state, function, function.resident.contains(device));
         clock.virtual_time = clock.virtual_time.saturating_add(added);
         clock.last_run = self.dispatches;
-        if self.clocks.len() > 2 * state.groups.len() {
-            self.clocks.retain(|group, _| state.groups.contains_key(group));
+        if self.index.clocks.len() > 2 * state.groups.len() {
+            self.index.clocks.retain(|group| state.groups.contains(group));
         }
-        self.update_group(state, group);
+        self.ran = Some(function.group);
     }
 }

@@ -12,14 +12,13 @@
 //! a load takes (the ski-rental rule).
 
 use super::Policy;
-use super::heads::{Heads, head_of};
-use super::srtf::shortest_service;
+use super::heads::Heads;
 use crate::ids::{DeviceId, Nanos};
 use crate::placement::classes::ClassId;
 use crate::placement::config::PoolOptions;
-use crate::placement::device_set::DeviceSet;
+use crate::placement::id_set::DeviceSet;
 use crate::placement::state::{Device, Function, State};
-use crate::placement::{FunctionId, PoolAction, RequestId};
+use crate::placement::{FunctionId, PoolAction};
 
 /// Devices or functions that one decision examines at most, so that its time is bounded. The best
 /// of them is taken.
@@ -75,16 +74,20 @@ impl Cost {
     /// Whether to load the function onto this device now instead of waiting for a device that holds
     /// it.
     fn is_worth_loading(now: Nanos, state: &State, function: &Function, device: DeviceId) -> bool {
-        let active = &state.classes.get(function.class).active;
-        let until = |holder| state.member(holder).busy_until.0;
-        let Some(soonest) = function.resident.both(active).take(HOLDERS).map(until).min() else {
-            return true;
-        };
-        let holders = function.resident.len() as u64;
         let reload = state.reload(function, device);
-        let waited = function.waiting.first_key_value().map_or(0, |((arrival, _), _)| now.0.saturating_sub(arrival.0));
-        let backlog = function.waiting.len() as u64 * state.service(function, state.member(device)) / holders;
-        reload < soonest.saturating_sub(now.0) || waited >= reload || backlog > reload
+        let waited = function.waiting.first().map_or(0, |((arrival, _), _)| now.0.saturating_sub(arrival.0));
+        if waited >= reload {
+            return true;
+        }
+        let holders = function.resident.len() as u64;
+        let work = function.waiting.len() as u64 * state.service(function, state.member(device));
+        if holders == 0 || work / holders > reload {
+            return true;
+        }
+        // True if no holder is active.
+        let active = &state.classes.get(function.class).active;
+        let is_later = |holder| state.member(holder).busy_until.0.saturating_sub(now.0) > reload;
+        function.resident.both(active).take(HOLDERS).all(is_later)
     }
 
     /// The best function for a free device. Walks functions in the order of their keys: the first
@@ -123,7 +126,7 @@ impl Cost {
         if let Some((_, device)) = warm {
             return Some(device);
         }
-        let cold = from_cursor(free, state).take(LOOKED_AT).map(|device| {
+        let cold = free.cycle_from(state.cursor).take(LOOKED_AT).map(|device| {
             let cost = finish(&device).saturating_add(Cost::load_share(state, function, device));
             (cost, state.member(device).resident_bytes, device)
         });
@@ -135,13 +138,16 @@ impl Cost {
     /// still be busy with other requests. The second half of a device's memory is reserved for
     /// functions whose waiting requests take longer than a load.
     fn replicate(now: Nanos, state: &State, id: FunctionId) -> Option<PoolAction> {
-        let function = state.functions.get(&id)?;
+        let function = state.functions.get(id)?;
         let class = state.classes.get(function.class);
         let holders = function.resident.len() as u64;
         if function.waiting.is_empty() || holders == 0 || holders >= class.active.len() as u64 {
             return None;
         }
-        let work = function.waiting.len() as u64 * shortest_service(state, id);
+        if function.constant_bytes > 0 && state.with_room.is_empty() {
+            return None;
+        }
+        let work = function.waiting.len() as u64 * function.shortest_service();
         let reload = function.times.shortest_reload().unwrap_or_default().0;
         let limit = |member: &Device| match work / holders > reload {
             true => member.spec.memory_bytes,
@@ -152,7 +158,7 @@ impl Cost {
             !function.resident.contains(*device)
                 && member.resident_bytes.saturating_add(function.constant_bytes) <= limit(member)
         };
-        let devices = from_cursor(&class.active, state).take(HOLDERS).filter(fits);
+        let devices = class.active.cycle_from(state.cursor).take(HOLDERS).filter(fits);
         let device = devices.min_by_key(|device| (state.member(*device).busy_until.max(now), *device))?;
         Some(PoolAction::Load { function: id, device })
     }
@@ -163,11 +169,12 @@ impl Cost {
         let mut actions = Vec::new();
         let Some(member) = state.device(device) else { return actions };
         let mut excess = member.resident_bytes.saturating_sub(member.spec.memory_bytes);
-        let replicated = |id: &FunctionId| {
-            let function = state.function(*id);
-            *id != keep && function.resident.len() > 1 && function.waiting.is_empty() && function.in_flight == 0
-        };
-        for id in member.resident.iter().copied().take(LOOKED_AT).filter(replicated).take(UNLOADS_MAX) {
+        if excess == 0 || state.idle.is_empty() {
+            return actions;
+        }
+        let is_replicated =
+            |id: &FunctionId| *id != keep && state.idle.contains(*id) && state.function(*id).resident.len() > 1;
+        for id in member.resident.iter().take(LOOKED_AT).filter(is_replicated).take(UNLOADS_MAX) {
             if excess == 0 {
                 break;
             }
@@ -178,17 +185,10 @@ impl Cost {
     }
 }
 
-/// All devices of a set, starting after the device of the last dispatch.
-fn from_cursor<'a>(set: &'a DeviceSet, state: &State) -> impl Iterator<Item = DeviceId> + 'a {
-    let first = set.first_from(state.cursor);
-    std::iter::successors(first, |device| set.first_from(u32::from(device.0) + 1)).take(set.len())
-}
-
 impl Policy for Cost {
     fn function_changed(&mut self, state: &State, function: FunctionId) {
-        let entry = state.head(function).map(|((arrival, _), _)| {
-            (state.function(function).class, self.key(shortest_service(state, function), arrival))
-        });
+        let entry = state.head(function);
+        let entry = entry.map(|(head, (arrival, _))| (head.class, self.key(head.shortest_service(), arrival)));
         self.heads.set(function, entry);
     }
 
@@ -200,19 +200,19 @@ impl Policy for Cost {
         self.grown.push(function);
     }
 
-    fn next(&mut self, now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+    fn next(&mut self, now: Nanos, state: &State) -> Option<(FunctionId, DeviceId)> {
         if self.free.is_empty() || self.heads.len() == 0 {
             return None;
         }
         if self.heads.len() > self.free.len() {
             let choice = |device| Some((self.for_device(now, state, device)?, device));
             let ((_, function), device) = self.free.iter().filter_map(choice).next()?;
-            return Some((head_of(state, function), device));
+            return Some((function, device));
         }
         let parts = self.heads.firsts().map(|(class, ..)| class);
         let with_free = parts.filter(|class| !state.classes.get(*class).free.is_empty());
         let mut functions = with_free.flat_map(|class| self.heads.part(class).take(LOOKED_AT));
-        functions.find_map(|(_, id)| Some((head_of(state, id), Cost::for_function(now, state, id)?)))
+        functions.find_map(|(_, id)| Some((id, Cost::for_function(now, state, id)?)))
     }
 
     fn dispatched(&mut self, _now: Nanos, state: &State, function: FunctionId, device: DeviceId) {
@@ -231,7 +231,7 @@ impl Policy for Cost {
         let worth_loading = |(_, id)| {
             let device = state.free(id).first_from(0)?;
             let function = state.function(id);
-            let ((arrival, _), _) = function.waiting.first_key_value()?;
+            let ((arrival, _), _) = function.waiting.first()?;
             Some(Nanos(arrival.0.saturating_add(state.reload(function, device))))
         };
         functions.filter_map(worth_loading).filter(|at| *at > now).min()

@@ -1,13 +1,13 @@
 //! Multi-level feedback queues (thesis §6.1).
 
 use super::Policy;
-use super::heads::{Heads, head_of};
-use super::srtf::shortest_service;
+use super::heads::Heads;
 use crate::ids::{DeviceId, Nanos};
+use crate::placement::FunctionId;
 use crate::placement::classes::ClassId;
 use crate::placement::config::{BucketWeights, PoolOptions, Visibility};
-use crate::placement::state::{Order, State};
-use crate::placement::{FunctionId, RequestId};
+use crate::placement::requests::Order;
+use crate::placement::state::State;
 use crate::rng::Rng;
 
 /// Sorts requests into buckets by expected service time. Draws a bucket at random among those whose
@@ -52,7 +52,7 @@ impl Mlfqs {
                 _ => buckets.push((bucket, order, function)),
             }
         }
-        buckets.iter().map(|&(bucket, _, function)| (bucket, shortest_service(state, function))).collect()
+        buckets.iter().map(|&(bucket, _, function)| (bucket, state.function(function).shortest_service())).collect()
     }
 
     fn draw(&mut self, buckets: &[(Bucket, u64)]) -> Option<Bucket> {
@@ -79,14 +79,14 @@ impl Policy for Mlfqs {
     }
 
     fn function_changed(&mut self, state: &State, function: FunctionId) {
-        let entry = state.head(function).map(|(order, _)| {
-            let bucket = shortest_service(state, function).max(1).ilog2();
-            ((bucket, state.function(function).class), order)
+        let entry = state.head(function).map(|(head, order)| {
+            let bucket = head.shortest_service().max(1).ilog2();
+            ((bucket, head.class), order)
         });
         self.heads.set(function, entry);
     }
 
-    fn next(&mut self, now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+    fn next(&mut self, now: Nanos, state: &State) -> Option<(FunctionId, DeviceId)> {
         let eligible = self.eligible(now, state);
         let drawn = self.drawn.filter(|drawn| eligible.iter().any(|(bucket, _)| bucket == drawn));
         let bucket = drawn.or_else(|| self.draw(&eligible))?;
@@ -101,6 +101,6 @@ impl Policy for Mlfqs {
         }
         let device = state.classes.get(class).free.first_from(state.cursor)?;
         self.drawn = None;
-        Some((head_of(state, function), device))
+        Some((function, device))
     }
 }

@@ -6,6 +6,7 @@
 mod affinity;
 mod balance;
 mod cost;
+mod deepest;
 mod exclusive;
 mod heads;
 mod mlfqs;
@@ -14,7 +15,7 @@ mod srtf;
 mod static_shares;
 
 use super::config::PoolOptions;
-use super::event::{FunctionId, GroupId, PoolAction, RequestId};
+use super::event::{FunctionId, GroupId, PoolAction};
 use super::state::State;
 use crate::ids::{DeviceId, Nanos};
 
@@ -46,7 +47,7 @@ pub(super) trait Policy: Send {
     fn before(&mut self, _now: Nanos, _state: &State, _actions: &mut Vec<PoolAction>) {}
 
     /// The next request to dispatch, and a device of its class with a free slot.
-    fn next(&mut self, now: Nanos, state: &State) -> Option<(RequestId, DeviceId)>;
+    fn next(&mut self, now: Nanos, state: &State) -> Option<(FunctionId, DeviceId)>;
 
     /// Called when a choice of [`Policy::next`] is dispatched.
     fn dispatched(&mut self, _now: Nanos, _state: &State, _function: FunctionId, _device: DeviceId) {}

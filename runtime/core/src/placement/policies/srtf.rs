@@ -2,12 +2,13 @@
 //! remaining is the service time.
 
 use super::Policy;
-use super::heads::{Heads, head_of};
+use super::heads::Heads;
 use crate::ids::{DeviceId, Nanos};
+use crate::placement::FunctionId;
 use crate::placement::classes::ClassId;
 use crate::placement::config::{PoolOptions, Visibility};
-use crate::placement::state::{Order, State};
-use crate::placement::{FunctionId, RequestId};
+use crate::placement::requests::Order;
+use crate::placement::state::State;
 
 /// Dispatches the request with the shortest expected service time to the next free device after
 /// that of the last dispatch. Service times are learned; a function without a known time counts as
@@ -26,31 +27,23 @@ impl Srtf {
     }
 }
 
-/// The shortest expected service time of a function on any kind of device, in nanoseconds; 0 if
-/// none is known.
-pub(super) fn shortest_service(state: &State, function: FunctionId) -> u64 {
-    state.function(function).times.shortest_service().unwrap_or_default().0
-}
-
 impl Policy for Srtf {
     fn sees_future(&self) -> bool {
         self.visibility != Visibility::Online
     }
 
     fn function_changed(&mut self, state: &State, function: FunctionId) {
-        let entry = state
-            .head(function)
-            .map(|(order, _)| (state.function(function).class, (shortest_service(state, function), order)));
+        let entry = state.head(function).map(|(head, order)| (head.class, (head.shortest_service(), order)));
         self.heads.set(function, entry);
     }
 
-    fn next(&mut self, now: Nanos, state: &State) -> Option<(RequestId, DeviceId)> {
+    fn next(&mut self, now: Nanos, state: &State) -> Option<(FunctionId, DeviceId)> {
         let free = self.heads.firsts().filter(|(class, ..)| !state.classes.get(*class).free.is_empty());
         let (class, (_, (arrival, _)), function) = free.min_by_key(|(_, key, _)| *key)?;
         if arrival > now {
             return None;
         }
         let device = state.classes.get(class).free.first_from(state.cursor)?;
-        Some((head_of(state, function), device))
+        Some((function, device))
     }
 }

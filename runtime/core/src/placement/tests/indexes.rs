@@ -13,8 +13,8 @@ const FUNCTIONS: u32 = 60;
 const SEEDS: u64 = 12;
 const EVENTS: usize = 1500;
 
-struct Run {
-    world: World,
+pub(super) struct Run {
+    pub(super) world: World,
     rng: Rng,
     /// Groups of the functions: more than devices, or fewer.
     groups: u64,
@@ -23,7 +23,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(policy: &str, seed: u64) -> Run {
+    pub(super) fn new(policy: &str, seed: u64) -> Run {
         let mut rng = Rng::new(seed);
         let steal = Steal { hysteresis: Nanos(rng.below(2) * 200), ..Steal::default() };
         let options = PoolOptions { seed, steal, ..PoolOptions::default() };
@@ -118,7 +118,7 @@ impl Run {
     }
 
     /// Most of the time more requests arrive than end, so that all groups have some waiting.
-    fn step(&mut self, busy: bool) {
+    pub(super) fn step(&mut self, busy: bool) {
         self.world.now.0 += self.rng.below(10);
         match self.rng.below(100) {
             0..50 if busy => self.arrive(),

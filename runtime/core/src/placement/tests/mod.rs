@@ -1,5 +1,6 @@
 //! Tests of the pool with all policies.
 
+mod golden;
 mod indexes;
 mod policies;
 mod pool;

@@ -12,8 +12,8 @@ const EVENTS: usize = 1000;
 /// Policies that leave no device idle while a request that it can run is waiting.
 const WORK_CONSERVING: [&str; 4] = ["balance", "srtf", "mlfqs", "affinity"];
 
-struct Run {
-    world: World,
+pub(super) struct Run {
+    pub(super) world: World,
     rng: Rng,
     policy: &'static str,
     requests: u64,
@@ -21,7 +21,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(policy: &'static str, seed: u64) -> Run {
+    pub(super) fn new(policy: &'static str, seed: u64) -> Run {
         let mut rng = Rng::new(seed);
         let steal = Steal {
             measure: [StealMeasure::Never, StealMeasure::Depth, StealMeasure::Rate][rng.below(3) as usize],
@@ -107,7 +107,7 @@ impl Run {
         self.world.finish(request, end);
     }
 
-    fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         self.world.now.0 += self.rng.below(20);
         let (device, function) = (self.any_device(), self.any_function());
         match self.rng.below(100) {

@@ -25,7 +25,8 @@ from kubelet import TIMEOUT_S, Daemon, Programs, check, until
 from resource_slices import CAPACITY, COUNTERS, IN_SLICE
 from wire import BOOL, STRING, TEXTS, messages
 
-RIGHTS = Path(__file__).resolve().parents[2] / "integrations/kubernetes/dra-driver/manifests/rbac.yaml"
+ROOT = Path(__file__).resolve().parents[2] / "integrations/kubernetes"
+RIGHTS, EXAMPLE = ROOT / "dra-driver/manifests/rbac.yaml", ROOT / "examples/dra.yaml"
 DRIVER, NODE, POOL = "gpu.atoll.dev", "gpu-1", "gpu-1/host-0"
 DRA, BETA = "k8s.io.kubelet.pkg.apis.dra.v1", "k8s.io.kubelet.pkg.apis.dra.v1beta1"
 SLICES, CLAIMS = "resourceslices", "resourceclaims"
@@ -257,8 +258,10 @@ def check_slices(cluster):
 def check_lease(cluster):
     print("a prepared claim has its lease, and its containers find it; again, it is the same one")
     node, daemon = cluster.node, cluster.daemon
-    fields = {"class": "real-time", "quota": {"request": 0.5}}
-    claim = cluster.leased(part(15, "64Mi", "1"), **fields)
+    # The parameters of the example, with our function.
+    (example,) = [one for one in yaml.safe_load_all(EXAMPLE.read_text()) if one["kind"] == "ResourceClaimTemplate"]
+    (config,) = example["spec"]["spec"]["devices"]["config"]
+    claim = cluster.leased(part(15, "64Mi", "1"), **config["opaque"]["parameters"] | {"function": "affine"})
     devices = node.prepared(claim)
     (device,) = devices
     check((list(device.request_names), device.pool_name, device.device_name) == (["r0"], POOL, "host-0"), device)
@@ -423,7 +426,8 @@ def check_layouts(cluster):
         devices = cluster.devices()
         has_parts = bool(features & {COUNTERS, IN_SLICE})
         check(len(devices) == (36 if has_parts else 1), devices.keys())
-        claim = cluster.allocated(("host-0-25-1-rt" if has_parts else "host-0", None), config=[parameters(gpuMem="64Mi")])
+        wanted = ("host-0-25-1-rt" if has_parts else "host-0", None)
+        claim = cluster.allocated(wanted, config=[parameters(gpuMem="64Mi")])
         (device,) = cluster.node.prepared(claim)
         check(not device.share_id, device)
         (lease,) = cluster.daemon.leases()

@@ -192,7 +192,8 @@ mod tests {
         assert_eq!(files.records().unwrap(), []);
         files.save(&record()).unwrap();
         files.save(&Record { leaves: true, ..record() }).unwrap();
-        for (name, text) in [("broken.json", "{"), ("other.json", &serde_json::to_string(&record()).unwrap())] {
+        let other = serde_json::to_string(&record()).unwrap();
+        for (name, text) in [("broken.json", "{"), ("other.json", other.as_str())] {
             std::fs::write(folder.path().join("p/claims").join(name), text).unwrap();
         }
         assert_eq!(files.records().unwrap(), [Record { leaves: true, ..record() }]);
@@ -209,7 +210,10 @@ mod tests {
         let files = Files::new(&plugin, cdi.clone(), Gift { mounts, ..Gift::default() }).unwrap();
         let names = files.expose(&record()).unwrap();
         assert_eq!(names, ["gpu.atoll.dev/claim=7-a-0", "gpu.atoll.dev/claim=7-a-1"]);
-        let mount = |host: &str, container: &str| json!({ "hostPath": host, "containerPath": container, "options": ["ro", "nosuid", "nodev", "bind"] });
+        let mount = |host: &str, container: &str| {
+            let options = ["ro", "nosuid", "nodev", "bind"];
+            json!({ "hostPath": host, "containerPath": container, "options": options })
+        };
         let own = mount("/run/atoll", "/run/a");
         let leases = plugin.join("leases/7-a");
         let expected = json!({

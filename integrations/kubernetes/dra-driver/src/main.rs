@@ -80,8 +80,9 @@ async fn run(arguments: Arguments) -> Result<()> {
     let driver = Driver::start(files, api.clone(), daemon, arguments.node_name.clone(), gift, capacity.clone())?;
     let publisher = Publisher::new(api, arguments.node_name, arguments.sharing);
     std::thread::Builder::new().name("publish".into()).spawn(move || publisher.run(capacity))?;
+    let places = Places { plugin, registry: arguments.registry_folder };
     tokio::select! {
-        never = kubelet::run(Places { plugin, registry: arguments.registry_folder }, Plugin::new(driver)) => match never {},
+        never = kubelet::run(places, Plugin::new(driver)) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }

@@ -139,7 +139,10 @@ fn amounts(names: [&str; 3], share: Share) -> Value {
 /// real-time slots. There is no policy where a device has no room for two steps.
 fn policies(share: Share) -> [Option<Value>; 3] {
     const MIB: u64 = 1 << 20;
-    let policy = |default: String, min: &str, step: &str| json!({ "default": default, "validRange": { "min": min, "step": step } });
+    let policy = |default: String, min: &str, step: &str| {
+        let range = json!({ "min": min, "step": step });
+        json!({ "default": default, "validRange": range })
+    };
     [
         Some(policy(share.sm_pct.to_string(), "1", "1")),
         (share.memory_bytes >= 2 * MIB).then(|| policy(quantity::bytes(share.memory_bytes), "1Mi", "1Mi")),

@@ -120,6 +120,10 @@ pub struct Hold {
     retry_at: Duration,
     failures: u32,
     is_asking: bool,
+    /// No other process has ever asked for the lease.
+    is_alone: bool,
+    /// A request for the lease has no answer, so it may have been granted.
+    is_unanswered: bool,
     problem: Option<(Reason, String)>,
     has_ended: bool,
     /// Clients may know the lease.
@@ -144,11 +148,20 @@ impl Hold {
             retry_at: now,
             failures: 0,
             is_asking: false,
+            is_alone: false,
+            is_unanswered: false,
             problem: None,
             has_ended: false,
             leaves_since: None,
             is_gone: false,
         }
+    }
+
+    /// Notes that no other process has ever asked: a lease that was refused needs no release.
+    #[must_use]
+    pub fn alone(mut self) -> Hold {
+        self.is_alone = true;
+        self
     }
 
     /// The lease that the daemon granted.
@@ -174,6 +187,7 @@ impl Hold {
     /// Notes that the instance is being deleted.
     pub fn leave(&mut self, now: Duration) {
         self.leaves_since.get_or_insert(now);
+        self.is_gone |= self.is_alone && self.lease.is_none() && !self.is_unanswered;
     }
 
     /// Whether the lease was released or has ended, so that the instance may be deleted.
@@ -201,12 +215,16 @@ impl Hold {
             (Some(_), _) => return None,
         };
         self.is_asking = true;
+        self.is_unanswered |= matches!(ask, Ask::Grant(_));
         Some(ask)
     }
 
     /// Takes the answer to a request that was sent at `sent`. A release has no lease in its answer.
     pub fn answered(&mut self, sent: Duration, now: Duration, ask: &Ask, answer: Result<Option<LeaseReport>, Refused>) {
         self.is_asking = false;
+        if let (Ask::Grant(_), Ok(_) | Err(Refused { status: Some(400..500 | 503), .. })) = (ask, &answer) {
+            self.is_unanswered = false;
+        }
         let refused = match (ask, answer) {
             (Ask::Release(_), Ok(_)) => {
                 self.is_gone = true;
@@ -224,7 +242,11 @@ impl Hold {
                 self.problem = Some((Reason::Ended, refused.message));
             }
             // There is no lease to release.
-            (Ask::Grant(_), Some(status)) if self.leaves_since.is_some() && is_definite(status) => self.is_gone = true,
+            (Ask::Grant(_), Some(status))
+                if self.leaves_since.is_some() && (is_definite(status) || self.is_alone && !self.is_unanswered) =>
+            {
+                self.is_gone = true;
+            }
             (Ask::Grant(_), _) => self.fail(now, backoff(self.failures), refused),
             _ => self.fail(now, PAUSE, refused),
         }
@@ -431,6 +453,19 @@ mod tests {
             assert!(matches!(turn(&mut hold, at(1), Ok(None)), Some(Ask::Release(_))));
             assert!(hold.is_gone());
         }
+    }
+
+    #[test]
+    fn a_lease_that_was_refused_to_the_only_one_who_asked_needs_no_release() {
+        let mut hold = Hold::new(spec(), None, at(0)).alone();
+        turn(&mut hold, at(0), refused(503));
+        hold.leave(at(0));
+        assert!(hold.is_gone());
+        // An answer was lost: the daemon may have granted the lease.
+        let mut hold = Hold::new(spec(), None, at(0)).alone();
+        turn(&mut hold, at(0), lost());
+        hold.leave(at(1));
+        assert!(matches!(turn(&mut hold, at(1), Ok(Some(report()))), Some(Ask::Grant(_))) && !hold.is_gone());
     }
 
     #[test]

@@ -85,9 +85,10 @@ struct Held {
 
 impl Claims {
     /// Takes a new claim, or one of an earlier process.
-    pub(crate) fn insert(&mut self, record: Record, now: Duration) {
+    pub(crate) fn insert(&mut self, record: Record, is_new: bool, now: Duration) {
         let held = |part: &Part| {
-            let mut hold = Hold::new(part.request()?, part.lease.clone(), now);
+            let hold = Hold::new(part.request()?, part.lease.clone(), now);
+            let mut hold = if is_new { hold.alone() } else { hold };
             if record.leaves {
                 hold.leave(now);
             }
@@ -170,7 +171,7 @@ impl Claims {
             part.ended = part.ended.saturating_add(1);
             let pause = if part.ended > ENDED_AT_ONCE { PAUSE } else { Duration::ZERO };
             if let Some(spec) = part.request() {
-                held.hold = Hold::new(spec, None, now + pause);
+                held.hold = Hold::new(spec, None, now + pause).alone();
                 held.report = None;
             }
         }
@@ -267,7 +268,7 @@ mod tests {
     /// Claims with one whose lease is number 1, granted at second 0.
     fn granted() -> (Claims, Vec<Effect>) {
         let mut claims = Claims::default();
-        claims.insert(record(), at(0));
+        claims.insert(record(), true, at(0));
         let call = one(&mut claims, at(0));
         let effects = claims.answered(at(0), at(0), &call, Ok(Some(report(1))));
         (claims, effects)
@@ -285,7 +286,7 @@ mod tests {
     fn a_claim_is_ready_when_its_leases_are_granted() {
         let mut claims = Claims::default();
         assert_eq!(claims.state("u", at(0)), State::Unknown);
-        claims.insert(record(), at(0));
+        claims.insert(record(), true, at(0));
         assert_eq!(claims.state("u", at(0)), State::Asking);
         let call = one(&mut claims, at(0));
         assert_eq!((call.part, call.namespace.as_str()), (0, "apps"));
@@ -337,7 +338,7 @@ mod tests {
         let (_, effects) = granted();
         let Effect::Save(saved) = &effects[0] else { panic!("{effects:?}") };
         let mut claims = Claims::default();
-        claims.insert(saved.clone(), at(100));
+        claims.insert(saved.clone(), false, at(100));
         let (calls, effects) = claims.step(at(100));
         assert_eq!(shows(&effects), [], "the file stays");
         assert_eq!(claims.state("u", at(100)), State::Asking);
@@ -363,10 +364,17 @@ mod tests {
         assert_eq!(effects.last(), Some(&Effect::Forget("u".into())));
         assert_eq!(claims.state("u", at(2)), State::Unknown);
         assert_eq!(claims.leave("u", at(2)), None);
-        // A claim without leases of the driver is forgotten at once.
+        // A claim whose lease was refused is forgotten at once,
+        claims.insert(record(), true, at(2));
+        let call = one(&mut claims, at(2));
+        claims.answered(at(2), at(2), &call, refused(Some(503)));
+        claims.leave("u", at(3));
+        assert_eq!(claims.step(at(3)).0, []);
+        assert_eq!(claims.state("u", at(3)), State::Unknown);
+        // and so is one without leases of the driver.
         let mut held = record();
         held.parts.remove(0);
-        claims.insert(held, at(3));
+        claims.insert(held, true, at(3));
         assert!(matches!(claims.state("u", at(3)), State::Ready(_)));
         claims.leave("u", at(3));
         assert_eq!(claims.step(at(3)), (Vec::new(), vec![Effect::Forget("u".into())]));
@@ -375,7 +383,7 @@ mod tests {
     #[test]
     fn used_up_ids_are_passed_over_and_then_slowly() {
         let mut claims = Claims::default();
-        claims.insert(record(), at(0));
+        claims.insert(record(), true, at(0));
         for _ in 0..=ENDED_AT_ONCE {
             let call = one(&mut claims, at(0));
             claims.answered(at(0), at(0), &call, refused(Some(409)));

@@ -78,7 +78,11 @@ impl Driver {
         let records = files.records()?;
         tracing::info!(claims = records.len(), "the claims of earlier processes go on");
         for record in records {
-            claims.insert(record, now());
+            // The folder of the container runtime does not survive a restart of the machine.
+            if !record.leaves {
+                files.expose(&record)?;
+            }
+            claims.insert(record, false, now());
         }
         let (claims, changed) = (Mutex::new(claims), Condvar::new());
         let driver = Arc::new(Driver { claims, changed, files, api, daemon, node, gift, capacity });
@@ -172,7 +176,7 @@ impl Driver {
             // Stored first: a lease is asked for only if another process can release it.
             if claims.state(uid, now()) == State::Unknown {
                 self.files.save(&record).map_err(|error| format!("the claim cannot be stored: {error}"))?;
-                claims.insert(record, now());
+                claims.insert(record, true, now());
                 self.changed.notify_all();
             }
         }

@@ -142,7 +142,7 @@ impl Driver {
             let done = match &effect {
                 Effect::Save(record) => self.files.save(record),
                 Effect::Show { uid, file, lease } => {
-                    tracing::info!(claim = uid, lease = lease.as_ref().map(|lease| lease.lease), "the lease");
+                    tracing::info!(claim = uid, lease = lease.as_ref().map(|lease| lease.lease), "what containers see");
                     self.files.show(uid, file, lease.as_deref())
                 }
                 Effect::Forget(uid) => self.files.hide(uid).and_then(|()| self.files.forget(uid)),

@@ -53,6 +53,8 @@ resources:
 @daemonResources@
   devicePlugin:
 @pluginResources@
+  draDriver:
+@driverResources@
 
 # The secret with keys.json, which `atoll auth create` writes.
 keysSecret: atoll-keys
@@ -65,6 +67,16 @@ devicePlugin:
   names: atoll
   # Device memory of one `atoll.dev/gpu-mem-…`.
   memoryUnit: 64M
+
+# The driver of dynamic resource allocation (Kubernetes 1.34 or newer), on its own nodes.
+draDriver:
+  enabled: false
+  nodeSelector:
+@driverNodeSelector@
+  # How claims share a device: auto, capacity, counters or whole.
+  sharing: auto
+  # The secret with a token for each namespace whose claims may have leases.
+  tokensSecret: atoll-tokens
 
 networkPolicy:
   enabled: true
@@ -86,6 +98,8 @@ kserve:
 Replacement = tuple[str, str, int]
 
 IMAGE = "{{ .Values.image.repository }}:{{ .Values.image.tag }}"
+#: The manifests of the driver of dynamic resource allocation.
+DRIVER = "dra-driver/manifests"
 NAMESPACE: Replacement = ("namespace: atoll-system", "namespace: {{ .Release.Namespace }}", 1)
 
 
@@ -130,6 +144,27 @@ def templates() -> dict[str, tuple[str, list[Replacement], str | None]]:
         ("secretName: atoll-keys", "secretName: {{ .Values.keysSecret }}", 1),
     ]
     config = (HERE / "manifests/config.yaml").read_text()
+    driver_manifest = (HERE / DRIVER / "daemonset.yaml").read_text()
+    driver: list[Replacement] = [
+        NAMESPACE,
+        ("image: atoll:0.1.0", f"image: {IMAGE}", 1),
+        ("imagePullPolicy: IfNotPresent", "imagePullPolicy: {{ .Values.image.pullPolicy }}", 1),
+        (
+            f"nodeSelector:\n{below(driver_manifest, '      nodeSelector:')}",
+            block("nodeSelector", "draDriver.nodeSelector", 8) + "\n",
+            1,
+        ),
+        (f"tolerations:\n{tolerations}", block("tolerations", "tolerations", 8) + "\n", 1),
+        (
+            f"resources:\n{below(driver_manifest, '          resources:')}",
+            block("resources", "resources.draDriver", 12) + "\n",
+            1,
+        ),
+        ("atoll.atoll-system.svc", "atoll.{{ .Release.Namespace }}.svc", 1),
+        ("--sharing=auto", "--sharing={{ .Values.draDriver.sharing }}", 1),
+        ("secretName: atoll-tokens", "secretName: {{ .Values.draDriver.tokensSecret }}", 1),
+    ]
+    account = ("serviceaccount:atoll-system:", "serviceaccount:{{ .Release.Namespace }}:", 1)
     return {
         "rbac.yaml": ("manifests/rbac.yaml", [NAMESPACE], None),
         "config.yaml": (
@@ -158,6 +193,10 @@ def templates() -> dict[str, tuple[str, list[Replacement], str | None]]:
             [("image: atoll:0.1.0", f"image: {IMAGE}", 1)],
             "kserve.enabled",
         ),
+        "dra-rbac.yaml": (f"{DRIVER}/rbac.yaml", [(*NAMESPACE[:2], 2), account], "draDriver.enabled"),
+        "dra-deviceclass.yaml": (f"{DRIVER}/deviceclass.yaml", [], "draDriver.enabled"),
+        "dra-daemonset.yaml": (f"{DRIVER}/daemonset.yaml", driver, "draDriver.enabled"),
+        "dra-networkpolicy.yaml": (f"{DRIVER}/networkpolicy.yaml", [NAMESPACE], "draDriver.enabled"),
     }
 
 
@@ -208,7 +247,10 @@ def files() -> dict[str, str]:
     """The files of the chart, by path."""
     made = {"Chart.yaml": NOTE + CHART}
     selector, tolerations, resources = parts((HERE / "manifests/daemonset.yaml").read_text())
+    driver = (HERE / DRIVER / "daemonset.yaml").read_text()
     values = {
+        "driverNodeSelector": indented(below(driver, "      nodeSelector:"), 4),
+        "driverResources": indented(below(driver, "          resources:"), 4),
         "nodeSelector": indented(selector, 2),
         "tolerations": indented(tolerations, 2),
         "daemonResources": indented(resources[0], 4),

@@ -1,5 +1,5 @@
-//! `integrations/kubernetes`: the manifests, the device plugin with the protocol of the kubelet, and
-//! the controller with that of the API server.
+//! `integrations/kubernetes`: the manifests, the device plugin with the protocol of the kubelet, the
+//! controller with that of the API server, and the driver of dynamic resource allocation with both.
 
 use crate::functions::{manifest, packed};
 use crate::serve::atoll;
@@ -26,7 +26,7 @@ pub(crate) fn script(python: &Path, name: &str, arguments: &[&OsStr], last: &str
     Ok(())
 }
 
-/// A program of this folder: `atoll-device-plugin` or `atoll-controller`.
+/// A program of this folder, such as `atoll-device-plugin`.
 fn built(name: &str) -> Result<PathBuf> {
     let path = program(name);
     ensure!(path.exists(), "{} is not built; run cargo build -p {name}", path.display());
@@ -43,7 +43,8 @@ fn manifests_are_right_and_wrong_resources_are_refused() -> Result<()> {
     }
     let python = if has_schemas { other } else { python() };
     let (atoll, plugin, controller) = (atoll(), built("atoll-device-plugin")?, built("atoll-controller")?);
-    let arguments = [atoll.as_os_str(), plugin.as_os_str(), controller.as_os_str()];
+    let driver = built("atoll-dra-driver")?;
+    let arguments = [atoll.as_os_str(), plugin.as_os_str(), controller.as_os_str(), driver.as_os_str()];
     script(&python, "kubernetes_manifests.py", &arguments, "all manifests are right")
 }
 
@@ -72,4 +73,18 @@ fn the_controller_holds_the_leases_that_resources_state() -> Result<()> {
     }
     let arguments = [atoll.as_os_str(), controller.as_os_str(), bundle.as_os_str(), work.as_os_str()];
     script(&python(), "kubernetes_controller.py", &arguments, "all of it holds")
+}
+
+#[test]
+fn the_dra_driver_holds_the_leases_of_claims() -> Result<()> {
+    // The paths of its sockets must be short.
+    let folder = tempfile::Builder::new().prefix("ad").tempdir_in("/tmp")?;
+    let bundle = folder.path().join("affine.kg");
+    packed(&manifest("affine"), &bundle)?;
+    let (atoll, driver, work) = (atoll(), built("atoll-dra-driver")?, folder.path().join("w"));
+    if !full() {
+        skip("renewals, and API servers without a feature: half a minute, in `make test-full`");
+    }
+    let arguments = [atoll.as_os_str(), driver.as_os_str(), bundle.as_os_str(), work.as_os_str()];
+    script(&python(), "kubernetes_dra.py", &arguments, "all of it holds")
 }

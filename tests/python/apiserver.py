@@ -9,6 +9,7 @@ import time
 import urllib.parse
 from pathlib import Path
 
+import resource_slices
 import yaml
 from kubernetes_schema import filled, refusals, schema_of
 
@@ -35,6 +36,17 @@ def merge(target, patch):
     return target
 
 
+def field(one, path):
+    """The value of a field, as in `spec.nodeName`."""
+    for name in path.split("."):
+        one = one.get(name, {})
+    return one
+
+
+def selector(text):
+    return dict(one.split("=") for one in (text or "").split(",") if one)
+
+
 class ApiServer:
     """The resources, and the HTTP server that serves them."""
 
@@ -54,6 +66,8 @@ class ApiServer:
         self.requests = []
         #: Rights that requests over HTTP needed: verb and resource.
         self.used = set()
+        #: Features of the API server, and versions of resource.k8s.io.
+        self.features, self.versions = {resource_slices.CAPACITY, resource_slices.COUNTERS}, ["v1", "v1beta2"]
         #: Whether resources are checked. Without it one of an older definition can be stored.
         self.checks = True
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -86,6 +100,11 @@ class ApiServer:
             if found:
                 raise Refused(422, "; ".join(found))
             return filled(schema_of(self.crds[plural]), one)
+        if plural == "resourceslices":
+            try:
+                return resource_slices.stored(one, self.features)
+            except (AssertionError, KeyError, ValueError) as error:
+                raise Refused(422, f"{type(error).__name__}: {error}") from error
         return one
 
     def _get(self, key):
@@ -97,7 +116,8 @@ class ApiServer:
         if version is not None and version != one["metadata"]["resourceVersion"]:
             raise Refused(409, "the object has been modified; please apply your changes to the latest version")
 
-    def create(self, plural, namespace, one):
+    def create(self, plural, namespace, one, is_tried=False):
+        """Creates a resource, or tells what it would be."""
         with self.changed:
             meta = one.setdefault("metadata", {})
             if "generateName" in meta:
@@ -112,7 +132,7 @@ class ApiServer:
             one["metadata"]["creationTimestamp"] = NOW
             if plural in self.crds:
                 one.pop("status", None)
-            return self._store(key, one)
+            return one if is_tried else self._store(key, one)
 
     def patch(self, plural, namespace, name, patch, part=None):
         """Changes a resource, or only its status."""
@@ -136,6 +156,7 @@ class ApiServer:
             key = (plural, namespace, name)
             old = self._get(key)
             self._match(old, one["metadata"].get("resourceVersion"))
+            one = self._check(plural, one, old)
             one["metadata"] = old["metadata"] | one["metadata"]
             return self._store(key, one)
 
@@ -150,9 +171,10 @@ class ApiServer:
             one["metadata"]["deletionTimestamp"] = NOW
             return self._store(key, one)
 
-    def all(self, plural, namespace=None, labels=None):
+    def all(self, plural, namespace=None, labels=None, fields=None):
         with self.changed:
             found = [one for (of, at, _), one in self.objects.items() if of == plural and namespace in (None, at)]
+            found = [one for one in found if all(field(one, path) == value for path, value in (fields or {}).items())]
             return copy.deepcopy([one for one in found if self._has(one, labels)])
 
     def _has(self, one, labels):
@@ -223,6 +245,11 @@ class ApiServer:
                 url = urllib.parse.urlsplit(self.path)
                 query = dict(urllib.parse.parse_qsl(url.query))
                 parts = url.path.strip("/").split("/")
+                if url.path == "/apis/resource.k8s.io":
+                    versions = [{"groupVersion": f"resource.k8s.io/{one}", "version": one} for one in api.versions]
+                    return self._answer(200, {"kind": "APIGroup", "versions": versions})
+                if parts[1] == "resource.k8s.io" and parts[2] not in api.versions:
+                    return self._answer(404, {"kind": "Status", "code": 404, "message": "page not found"})
                 # /api/v1/..., or /apis/GROUP/VERSION/...
                 parts = parts[2:] if parts[0] == "api" else parts[3:]
                 namespace = None
@@ -249,16 +276,16 @@ class ApiServer:
                     with api.changed:
                         return self._answer(200, api._get((plural, namespace, name)))
                 if self.command == "GET":
-                    labels = dict(one.split("=") for one in query.get("labelSelector", "").split(",") if one)
+                    labels = selector(query.get("labelSelector"))
                     if "watch" in query:
                         since, seconds = int(query["resourceVersion"]), int(query["timeoutSeconds"])
                         return self._stream(api.watch(plural, labels, since, seconds))
                     with api.changed:
                         version = str(api.version)
-                        items = api.all(plural, namespace, labels)
+                        items = api.all(plural, namespace, labels, selector(query.get("fieldSelector")))
                     return self._answer(200, {"metadata": {"resourceVersion": version}, "items": items})
                 if self.command == "POST":
-                    return self._answer(201, api.create(plural, namespace, body))
+                    return self._answer(201, api.create(plural, namespace, body, "dryRun" in query))
                 if self.command == "PUT":
                     return self._answer(200, api.replace(plural, namespace, name, body))
                 if self.command == "PATCH":

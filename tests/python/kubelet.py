@@ -25,13 +25,12 @@ from concurrent import futures
 from pathlib import Path
 
 import grpc
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from wire import BOOL, INT32, STRING, TEXTS, messages
 
 TIMEOUT_S = 120.0
 UNIT = 64 << 20
 
 # Messages of the protocol v1beta1: field names, numbers and types, as Kubernetes publishes them.
-STRING, INT32, BOOL, TEXTS = "string", "int32", "bool", "strings"
 MESSAGES = {
     "Empty": [],
     "DevicePluginOptions": [("pre_start_required", 1, BOOL), ("get_preferred_allocation_available", 2, BOOL)],
@@ -63,26 +62,7 @@ MESSAGES = {
 }
 
 
-def messages():
-    """Classes of the messages, by name."""
-    file = descriptor_pb2.FileDescriptorProto(name="deviceplugin.proto", package="v1beta1", syntax="proto3")
-    kinds = {STRING: 9, TEXTS: 9, INT32: 5, BOOL: 8}
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, number, kind in fields:
-            is_list = kind == TEXTS or isinstance(kind, list)
-            one = message.field.add(name=field, number=number, label=3 if is_list else 1)
-            if isinstance(kind, list) or kind in MESSAGES:
-                one.type = 11
-                one.type_name = f".v1beta1.{kind[0] if isinstance(kind, list) else kind}"
-            else:
-                one.type = kinds[kind]
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1beta1.{name}")) for name in MESSAGES}
-
-
-MESSAGE = messages()
+MESSAGE = messages("v1beta1", MESSAGES)
 
 
 def until(what, is_so, process=None):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the manifests of integrations/kubernetes.
 
-kubernetes_manifests.py [ATOLL PLUGIN CONTROLLER]
+kubernetes_manifests.py [ATOLL PLUGIN CONTROLLER DRIVER]
 
 Definitions of resources are judged by their schemas and CEL rules on resources that are right and on wrong ones, the
 other manifests by each other and by the help of the programs, and the Helm chart by what it renders to. Where the
@@ -18,42 +18,12 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-import yaml
+from kubernetes_chart import check_chart
+from kubernetes_files import ROOT, manifests, of_kind, of_program
 from kubernetes_schema import check_structure, refusals, schema_of
 
-ROOT = Path(__file__).resolve().parents[2] / "integrations/kubernetes"
 GROUP = "atoll.dev/v1alpha1"
 FLAG = re.compile(r"^--([a-z-]+)(=|$)")
-
-
-class UniqueKeys(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which PyYAML would take the last."""
-
-    def construct_mapping(self, node, deep=False):
-        keys = [self.construct_object(key, deep) for key, _ in node.value]
-        twice = {key for key in keys if keys.count(key) > 1}
-        assert not twice, f"{node.start_mark}: {twice} is there twice"
-        return super().construct_mapping(node, deep)
-
-
-def load(path):
-    """The documents of a file, in order."""
-    found = [one for one in yaml.load_all(path.read_text(), UniqueKeys) if one is not None]
-    assert found, f"{path} has no document"
-    return found
-
-
-def manifests():
-    """All manifests with their paths, without the templates of the chart."""
-    folders = ["manifests", "monitoring", "kserve", "examples"]
-    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.yaml"))
-    return [(path, one) for path in paths for one in load(path)]
-
-
-def of_kind(kind, name=None):
-    found = [one for _, one in manifests() if one["kind"] == kind and name in (None, one["metadata"]["name"])]
-    assert found, f"there is no {kind} {name or ''}"
-    return found
 
 
 # Definitions of resources.
@@ -260,18 +230,76 @@ def check_daemon():
     assert [one["port"] for one in monitor["spec"]["endpoints"]] == [port["name"] for port in metrics["spec"]["ports"]]
 
 
-def of_controller():
-    """The documents of the controller, which are installed on their own."""
-    folder = ROOT / "controller/manifests"
-    (names,) = load(folder / "kustomization.yaml")
-    there = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
-    assert there == set(names["resources"]), f"the controller's kustomization names {names['resources']}"
-    return [one for name in names["resources"] for one in load(folder / name)]
+def check_policy(policy, labels):
+    """A network policy lets the pods with these labels reach the daemons, and says nothing about what they reach."""
+    (daemonset,) = of_kind("DaemonSet")
+    assert matches(policy["spec"]["podSelector"]["matchLabels"], daemonset["spec"]["template"]["metadata"]["labels"])
+    assert matches(policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"], labels)
+
+
+def check_schemas(resources):
+    """Judges resources by the schemas of Kubernetes, where they are installed."""
+    try:
+        import kubernetes_validate
+    except ImportError:
+        return
+    for key, one in resources.items():
+        try:
+            kubernetes_validate.validate(one, "1.37", strict=True)
+        except kubernetes_validate.ValidationError as error:
+            raise AssertionError(f"{key}: {error.message}") from error
+
+
+def check_driver():
+    """The manifests of the driver of dynamic resource allocation fit each other, the daemons and the example."""
+    found = of_program("dra-driver")
+    daemonset = found["DaemonSet", "atoll-dra-driver"]
+    template = daemonset["spec"]["template"]
+    labels, pod = template["metadata"]["labels"], template["spec"]
+    check_pod("the driver", pod)
+    assert matches(daemonset["spec"]["selector"]["matchLabels"], labels)
+    (others,) = of_kind("DaemonSet")
+    assert others["spec"]["template"]["spec"]["nodeSelector"].items() <= pod["nodeSelector"].items(), "beside a daemon"
+    account = found["ServiceAccount", pod["serviceAccountName"]]
+    assert account["automountServiceAccountToken"] is False and pod["automountServiceAccountToken"] is True
+    binding = found["ClusterRoleBinding", "atoll-dra-driver"]
+    subject = {"kind": "ServiceAccount"} | {name: account["metadata"][name] for name in ("name", "namespace")}
+    assert binding["roleRef"]["name"] == "atoll-dra-driver" and binding["subjects"] == [subject], binding
+    # Its slices are of its own node, which the policy checks by the name of its account.
+    policy = found["ValidatingAdmissionPolicy", "atoll-dra-driver"]["spec"]
+    user = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+    assert user in policy["matchConditions"][0]["expression"], policy["matchConditions"]
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["resourceslices"] and set(rule["operations"]) == {"CREATE", "UPDATE", "DELETE"}, rule
+    of_policy = found["ValidatingAdmissionPolicyBinding", "atoll-dra-driver"]["spec"]
+    assert (of_policy["policyName"], of_policy["validationActions"]) == ("atoll-dra-driver", ["Deny"]), of_policy
+    check_policy(found["NetworkPolicy", "atoll-dra-driver"], labels)
+    (container,) = pod["containers"]
+    daemon = others["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == daemon["image"], container["image"]
+    plugin = next(one for one in others["spec"]["template"]["spec"]["containers"] if one["name"] == "device-plugin")
+    (url,) = [one for one in plugin["args"] if one.startswith("--url=")]
+    assert url in container["args"], url
+    # Its files are at the same place on the node and in its pod, since the container runtime reads the paths.
+    volumes = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"] if "hostPath" in one}
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert all(mounts[name] == path for name, path in volumes.items()), mounts
+    (device_class,) = [one for (kind, _), one in found.items() if kind == "DeviceClass"]
+    driver = device_class["metadata"]["name"]
+    assert device_class["spec"]["selectors"] == [{"cel": {"expression": f'device.driver == "{driver}"'}}], device_class
+    (claim,) = of_kind("ResourceClaimTemplate")
+    devices = claim["spec"]["spec"]["devices"]
+    (request,) = devices["requests"]
+    assert request["exactly"]["deviceClassName"] == driver, request
+    assert set(request["exactly"]["capacity"]["requests"]) == {"sm", "memory", "realTimeSlots"}, request
+    (config,) = devices["config"]
+    assert config["requests"] == [request["name"]] and config["opaque"]["driver"] == driver, config
+    check_schemas(found)
 
 
 def check_controller(crds):
     """The controller's manifests fit each other and the daemons, and its account has few rights."""
-    found = {(one["kind"], one["metadata"]["name"]): one for one in of_controller()}
+    found = of_program("controller")
     deployment = found["Deployment", "atoll-controller"]
     template = deployment["spec"]["template"]
     labels, pod = template["metadata"]["labels"], template["spec"]
@@ -290,24 +318,13 @@ def check_controller(crds):
     rules = found["ClusterRole", "atoll-controller"]["rules"]
     own = {one.partition("/")[0] for rule in rules if rule["apiGroups"] == ["atoll.dev"] for one in rule["resources"]}
     assert own == resources, own
-    policy = found["NetworkPolicy", "atoll-controller"]["spec"]
+    check_policy(found["NetworkPolicy", "atoll-controller"], labels)
     (daemonset,) = of_kind("DaemonSet")
-    of_daemon = daemonset["spec"]["template"]
-    assert matches(policy["podSelector"]["matchLabels"], of_daemon["metadata"]["labels"])
-    assert matches(policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"], labels)
-    daemon = next(one for one in of_daemon["spec"]["containers"] if one["name"] == "daemon")
+    daemon = next(one for one in daemonset["spec"]["template"]["spec"]["containers"] if one["name"] == "daemon")
     assert pod["containers"][0]["image"] == daemon["image"]
     namespaces = {one["metadata"].get("namespace", "atoll-system") for one in found.values()}
     assert namespaces == {"atoll-system"}, namespaces
-    try:
-        import kubernetes_validate
-    except ImportError:
-        return
-    for key, one in found.items():
-        try:
-            kubernetes_validate.validate(one, "1.37", strict=True)
-        except kubernetes_validate.ValidationError as error:
-            raise AssertionError(f"{key}: {error.message}") from error
+    check_schemas(found)
 
 
 def check_rights(crds):
@@ -382,10 +399,11 @@ def flags_in_guide(guide, program):
     return {flag for line in table if line.startswith("| `--") for flag in flags_of(line)}
 
 
-def check_program(atoll, plugin, controller):
+def check_program(atoll, *programs):
     """The programs have the commands and flags of the manifests and of the guide, and take the settings of the
     ConfigMap."""
-    helps = {("atoll-device-plugin",): help_of([plugin]), ("atoll-controller",): help_of([controller])}
+    helps = {(Path(one).name,): help_of([one]) for one in programs}
+    assert helps.keys() == {("atoll-device-plugin",), ("atoll-controller",), ("atoll-dra-driver",)}, helps.keys()
     guide = (ROOT / "../../docs/guide/kubernetes.md").read_text()
     for (program,), text in list(helps.items()):
         told = flags_in_guide(guide, program)
@@ -393,10 +411,11 @@ def check_program(atoll, plugin, controller):
         assert told == of_help, f"the guide has {told}, {program} has {of_help}"
     pods = [one["spec"]["template"]["spec"] for one in of_kind("DaemonSet")] + [one["spec"] for one in of_kind("Pod")]
     pods += [one["spec"] for kind in ("ServingRuntime", "ClusterServingRuntime") for one in of_kind(kind)]
-    pods += [one["spec"]["template"]["spec"] for one in of_controller() if one["kind"] == "Deployment"]
+    others = [*of_program("controller").items(), *of_program("dra-driver").items()]
+    pods += [one["spec"]["template"]["spec"] for (kind, _), one in others if kind in ("Deployment", "DaemonSet")]
     for one in (one for pod in pods for one in containers(pod)):
         command = one.get("command", [])
-        if command[:1] not in (["atoll"], ["atoll-device-plugin"], ["atoll-controller"]):
+        if command[:1] != ["atoll"] and tuple(command) not in helps:
             continue
         words = tuple(command)
         if words not in helps:
@@ -414,89 +433,6 @@ def check_program(atoll, plugin, controller):
         assert done.returncode == 0, f"atoll.toml of the ConfigMap: {done.stderr}"
 
 
-# The chart.
-
-
-def rendered(text, values):
-    """What Helm makes of a template, for the few forms that ours have."""
-
-    def value(path):
-        found = {"Values": values, "Release": {"Namespace": "atoll-system"}}
-        for part in path.strip(".").split("."):
-            found = found[part]
-        return found
-
-    def structure(given, indent):
-        dumped = given if isinstance(given, str) else yaml.safe_dump(given)
-        return "\n" + "\n".join(" " * indent + line if line else "" for line in dumped.rstrip("\n").split("\n"))
-
-    def part(found):
-        given = value(found[2])
-        if not given:
-            return ""
-        # Below `with` the dot is its value.
-        body = found[3]
-        body = re.sub(r"\s*\{\{- toYaml \. \| nindent (\d+) \}\}", lambda to: structure(given, int(to[1])), body)
-        return body.replace("{{ . }}", str(given))
-
-    text = re.sub(r"\s*\{\{- (if|with) (\.[\w.]+) \}\}(.*?)\s*\{\{- end \}\}", part, text, flags=re.DOTALL)
-    pattern = r"\s*\{\{- (?:toYaml )?(\.[\w.]+) \| nindent (\d+) \}\}"
-    text = re.sub(pattern, lambda found: structure(value(found[1]), int(found[2])), text)
-    text = re.sub(r"\{\{ (\.[\w.]+) \}\}", lambda found: str(value(found[1])), text)
-    assert "{{" not in text, f"a form of templates that this test does not know: {text[text.index('{{'):][:60]}"
-    return [one for one in yaml.load_all(text, UniqueKeys) if one is not None]
-
-
-def merged(values, others):
-    """Values with those of a user over them, as Helm merges them."""
-    if not isinstance(values, dict) or not isinstance(others, dict):
-        return others
-    return values | {name: merged(values.get(name), one) for name, one in others.items()}
-
-
-def chart_with(others):
-    """What the chart renders to with the values of a user, by kind and name. Where Helm's library is installed, it
-    renders the same."""
-    (values,) = load(ROOT / "chart/values.yaml")
-    templates = sorted((ROOT / "chart/templates").iterdir())
-    found = [one for path in templates for one in rendered(path.read_text(), merged(values, others))]
-    found = {(one["kind"], one["metadata"]["name"]): one for one in found}
-    try:
-        import helm_python
-    except ImportError:
-        return found
-    with helm_python.Chart.load(str(ROOT / "chart")) as chart:
-        texts = chart.render(others, name="atoll", namespace="atoll-system").values()
-    of_helm = [one for text in texts for one in yaml.load_all(text, UniqueKeys) if one is not None]
-    assert found == {(one["kind"], one["metadata"]["name"]): one for one in of_helm}, f"Helm renders {of_helm}"
-    return found
-
-
-def check_chart():
-    """The chart is current, and with its own values it is the plain manifests."""
-    done = subprocess.run([sys.executable, ROOT / "chart.py", "--check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    plain = {(one["kind"], one["metadata"]["name"]): one for _, one in manifests() if one["kind"] != "Kustomization"}
-    own = chart_with({})
-    assert all(one == plain[key] for key, one in own.items()), "the chart renders to something else"
-    # All but the definitions and the namespace.
-    wanted = [one for path in (ROOT / "manifests").glob("*.yaml") for one in load(path)]
-    others = ("Namespace", "Kustomization")
-    wanted = {(one["kind"], one["metadata"]["name"]) for one in wanted if one["kind"] not in others}
-    assert own.keys() == wanted, f"the chart has {own.keys()}"
-    more = chart_with({"serviceMonitor": {"enabled": True}, "kserve": {"enabled": True}})
-    assert more.keys() - own.keys() == {("ServiceMonitor", "atoll"), ("ClusterServingRuntime", "atoll")}, more.keys()
-    assert all(one == plain[key] for key, one in more.items()), "the chart renders to something else"
-    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
-    gpus = {"device": "cuda", "memoryLimit": "", "runtimeClassName": "nvidia", "env": env}
-    found = chart_with(gpus | {"networkPolicy": {"enabled": False}})
-    assert own.keys() - found.keys() == {("NetworkPolicy", "atoll")}, found.keys()
-    pod = found["DaemonSet", "atoll"]["spec"]["template"]["spec"]
-    daemon = pod["containers"][0]
-    assert pod["runtimeClassName"] == "nvidia" and "--device=cuda" in daemon["args"] and daemon["env"] == env, pod
-    assert not [one for one in daemon["args"] if one.startswith("--memory-limit")], daemon["args"]
-
-
 def main():
     crds = {one["spec"]["names"]["kind"]: one for one in of_kind("CustomResourceDefinition")}
     for crd in crds.values():
@@ -506,9 +442,10 @@ def main():
     check_daemon()
     check_rights(crds)
     check_controller(crds)
+    check_driver()
     check_chart()
     if len(sys.argv) > 1:
-        check_program(*sys.argv[1:4])
+        check_program(*sys.argv[1:5])
     print(f"all manifests are right: {len(manifests())}; wrong resources that are refused: {refused}")
 
 

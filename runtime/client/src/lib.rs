@@ -58,6 +58,7 @@
 mod call;
 mod client;
 mod error;
+mod figures;
 mod futures;
 mod graphs;
 mod ring;
@@ -80,6 +81,7 @@ pub use atoll_sealed::{Digest, Sealed};
 pub use call::{Answer, Call, Content, Plan, Tensor, Value};
 pub use client::{Client, Deploy, Description, Reloaded};
 pub use error::ClientError;
+pub use figures::{AskedShare, FiguresError, GivenShare, ShareFigures};
 pub use graphs::GraphCall;
 pub use ring::{Ring, RingAnswer, RingCall, RingInput, RingOptions, RingTicket};
 pub use trace::Trace;

@@ -2,30 +2,18 @@
 
 use crate::api::Api;
 use crate::controller::Settings;
-use anyhow::{Context, Result};
+use anyhow::Result;
+use atoll_kubernetes::api_server::ApiServerArgs;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Files that each pod has of its service account.
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Makes and holds the leases that resources of the kinds AtollFunction and AtollInstance state
 #[derive(Debug, clap::Parser)]
 #[command(name = "atoll-controller", version, about)]
 pub(crate) struct Arguments {
-    /// Address of the API server [default: that of the cluster, from the variables of the pod]
-    #[arg(long, value_name = "URL")]
-    api_server: Option<String>,
-
-    /// Authorities of the API server's certificate in PEM form [default: those of the service
-    /// account]
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<PathBuf>,
-
-    /// File with the token for the API server [default: that of the service account]
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    api_server: ApiServerArgs,
 
     /// Namespace of the daemons and of the controller's own lease
     #[arg(long, value_name = "NAME", default_value = "atoll-system")]
@@ -57,14 +45,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// The client of the API server.
     pub(crate) fn api(&self) -> Result<Api> {
-        let account = |name: &str| Some(PathBuf::from(ACCOUNT).join(name)).filter(|path| path.exists());
-        let base = match &self.api_server {
-            Some(base) => base.clone(),
-            None => cluster().context("this is no pod of a cluster; name the API server with --api-server URL")?,
-        };
-        let authorities = self.ca_file.clone().or_else(|| account("ca.crt"));
-        let token_file = self.token_file.clone().or_else(|| account("token"));
-        Api::new(&base, authorities.as_deref(), token_file, &self.namespace)
+        Ok(Api::new(self.api_server.client()?, &self.namespace))
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -80,13 +61,6 @@ impl Arguments {
         let random = std::hash::RandomState::new().build_hasher().finish();
         format!("{}_{random:016x}", name.unwrap_or_else(|| "controller".into()))
     }
-}
-
-/// The address of the API server for pods.
-fn cluster() -> Option<String> {
-    let host = std::env::var("KUBERNETES_SERVICE_HOST").ok()?;
-    let port = std::env::var("KUBERNETES_SERVICE_PORT").ok()?;
-    Some(if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") })
 }
 
 fn parse_label(text: &str) -> Result<(String, String), String> {

@@ -1,10 +1,11 @@
 //! The controller: decides what to ask the daemons and what to write to the API server, from the
 //! reports of both. No clock, no thread and no connection.
 
-use crate::hold::{Ask, Hold, Lease, Reason, Refused};
 use crate::resources::{Daemon, InstanceSpec, KINDS, Key, Kind, Node, Resource, Share};
 use crate::status::{self, INSTANCE, INSTANCE_FINALIZER};
-use atoll_client::{CapacityReport, LeaseHold, LeaseReport};
+use atoll_client::{CapacityReport, LeaseHold};
+use atoll_kubernetes::daemon::Answer;
+use atoll_kubernetes::hold::{Ask, Hold, Lease, Reason, Refused};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -59,15 +60,6 @@ pub(crate) struct Call {
     /// UID of the instance; empty for reports of capacity.
     pub(crate) uid: String,
     pub(crate) ask: Ask,
-}
-
-/// The answer of a daemon.
-#[derive(Clone, Debug)]
-pub(crate) enum Answer {
-    /// To a grant, a renewal or a release, which has no lease.
-    Lease(Option<Box<LeaseReport>>),
-    /// To a request for the capacity.
-    Capacity(CapacityReport),
 }
 
 /// A write to the API server.

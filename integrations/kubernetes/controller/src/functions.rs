@@ -1,11 +1,11 @@
 //! The part of the controller for functions: their instances, and their status.
 
 use crate::controller::{Action, Controller, Made, Verb};
-use crate::hold::Reason;
 use crate::placing::{self, Candidate};
 use crate::replicas::{self, Plan, Seen, Standing};
 use crate::resources::{FunctionSpec, InstanceSpec, Key, Kind, Meta, Node, Resource, Share, Spread};
 use crate::status::{self, Condition, FUNCTION, FUNCTION_FINALIZER};
+use atoll_kubernetes::hold::Reason;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

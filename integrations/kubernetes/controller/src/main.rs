@@ -2,9 +2,9 @@
 //! holds the lease of each `AtollInstance` at the daemon of its node.
 //!
 //! Start reading in [`controller`], which decides what to do from what the API server and the
-//! daemons report; [`hold`] is the lease of one instance, [`functions`] the instances of a function.
-//! [`election`] decides which of several controllers acts. These have no connection and no clock.
-//! [`api`], [`daemons`] and this file have the connections.
+//! daemons report; [`atoll_kubernetes::hold`] is the lease of one instance, [`functions`] the
+//! instances of a function. [`election`] decides which of several controllers acts. These have no
+//! connection and no clock. [`api`], [`daemons`] and this file have the connections.
 //!
 //! # Invariants
 //!
@@ -21,7 +21,6 @@ mod controller;
 mod daemons;
 mod election;
 mod functions;
-mod hold;
 mod placing;
 mod replicas;
 mod resources;
@@ -32,11 +31,12 @@ mod status;
 use anyhow::{Context, Result, bail};
 use api::{Api, Ended, Watched};
 use arguments::Arguments;
+use atoll_kubernetes::daemon::Answer;
+use atoll_kubernetes::hold::Refused;
 use clap::Parser;
-use controller::{Action, Answer, Call, Change, Controller, Verb, Write};
+use controller::{Action, Call, Change, Controller, Verb, Write};
 use daemons::Daemons;
 use election::Election;
-use hold::Refused;
 use resources::{KINDS, Kind, Resource};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -3,9 +3,9 @@
 //! The daemon has the last word. If it refuses an instance, that costs a round trip, and the node is
 //! left out for a while.
 
-use crate::hold::Reason;
 use crate::resources::{Share, Spread};
 use atoll_client::{CapacityReport, DeviceCapacity, DeviceCondition};
+use atoll_kubernetes::hold::Reason;
 use std::cmp::Reverse;
 
 /// A node that may have an instance of a function.

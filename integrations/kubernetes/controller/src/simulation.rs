@@ -8,10 +8,11 @@ mod node;
 mod refusals;
 mod server;
 
-use crate::controller::{Action, Answer, Call, Change, Controller, Settings, Write};
-use crate::hold::{Ask, Refused};
+use crate::controller::{Action, Call, Change, Controller, Settings, Write};
 use crate::resources::{KINDS, Kind};
 use atoll_core::rng::Rng;
+use atoll_kubernetes::daemon::Answer;
+use atoll_kubernetes::hold::{Ask, Refused};
 use node::Node;
 use serde_json::{Value, json};
 use server::{Reported, Server, ready, resource};

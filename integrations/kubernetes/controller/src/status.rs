@@ -1,7 +1,7 @@
 //! Statuses, finalizers and events, as the API server takes them.
 
-use crate::hold::{Lease, Reason};
 use crate::resources::{Meta, Resource};
+use atoll_kubernetes::hold::{Lease, Reason};
 use serde_json::{Value, json};
 
 /// Group and version of the resources.

@@ -1,36 +1,10 @@
 //! What a container with units of a resource is given.
 
-use crate::capacity::{Capacity, Device};
 use crate::proto::{ContainerAllocateResponse, Mount};
 use crate::resource::{Resource, Unit, UnitId};
+use atoll_kubernetes::capacity::{Capacity, Device};
+use atoll_kubernetes::gift::{Gift, MEMORY_VARIABLE, REQUEST_VARIABLE, SHARE_VARIABLE, SLOTS_VARIABLE, URL_VARIABLE};
 use std::collections::BTreeSet;
-
-/// Units of a share, in percent of a device.
-const SHARE_VARIABLE: &str = "ATOLL_SM_PCT";
-
-/// Device memory in bytes.
-const MEMORY_VARIABLE: &str = "ATOLL_GPU_MEM";
-
-/// Real-time slots.
-const SLOTS_VARIABLE: &str = "ATOLL_REAL_TIME_SLOTS";
-
-/// Id of the request for a lease. A container that is started again has the same one, and so gets
-/// the same lease.
-const REQUEST_VARIABLE: &str = "ATOLL_LEASE_REQUEST_ID";
-
-/// The inference port of the daemon.
-const URL_VARIABLE: &str = "ATOLL_URL";
-
-/// What all containers are given.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Gift {
-    /// The inference port of the daemon.
-    pub(crate) url: String,
-    /// Further variables.
-    pub(crate) variables: Vec<(String, String)>,
-    /// Folders or files of the node, each with its place in the container; read-only there.
-    pub(crate) mounts: Vec<(String, String)>,
-}
 
 /// What a container is given for units of a resource. `request_id` is random.
 ///

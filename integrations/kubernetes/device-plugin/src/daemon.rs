@@ -1,132 +1,43 @@
-//! Watches the capacity of the daemon.
+//! Asks the daemon for its capacity over the control socket.
 
-use crate::capacity::Capacity;
-use atoll_client::{Client, ClientError};
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use atoll_client::{CapacityReport, Client, ClientError};
+use std::path::PathBuf;
 
-/// Pause between two requests to the daemon.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// A daemon that does not answer for this long counts as unreachable.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
-
-/// Watches the devices of the daemon. The list is empty before the first answer, and its devices are
-/// unhealthy while the daemon does not answer. Runs in the current runtime.
-///
-/// # Errors
-/// Fails if the system has no room for a thread.
-pub(crate) fn watch(socket: PathBuf) -> io::Result<watch::Receiver<Arc<Capacity>>> {
-    let (answers, answered) = mpsc::channel(1);
-    std::thread::Builder::new().name("capacity".into()).spawn(move || ask_forever(&socket, &answers))?;
-    let (sender, receiver) = watch::channel(Arc::default());
-    tokio::spawn(publish(answered, sender, SILENCE_MAX));
-    Ok(receiver)
+/// The connection to the daemon.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    socket: PathBuf,
+    client: Option<Client>,
 }
 
-/// Sends requests until the receiver of the answers is dropped.
-fn ask_forever(socket: &Path, answers: &mpsc::Sender<Result<Capacity, ClientError>>) {
-    let mut client = None;
-    while answers.blocking_send(ask(&mut client, socket)).is_ok() {
-        std::thread::sleep(PAUSE);
+impl Daemon {
+    /// Connects with the first request.
+    pub(crate) fn new(socket: PathBuf) -> Daemon {
+        Daemon { socket, client: None }
     }
-}
 
-/// Sends one request. A connection that failed is not used again.
-fn ask(client: &mut Option<Client>, socket: &Path) -> Result<Capacity, ClientError> {
-    let mut connected = match client.take() {
-        Some(connected) => connected,
-        None => Client::connect(socket)?,
-    };
-    let capacity = Capacity::of(&connected.capacity()?);
-    *client = Some(connected);
-    Ok(capacity)
-}
-
-/// Publishes an answer if it differs from the previous one. If no answer arrives in `silence_max`,
-/// publishes the devices as unhealthy.
-async fn publish(
-    mut answers: mpsc::Receiver<Result<Capacity, ClientError>>,
-    sender: watch::Sender<Arc<Capacity>>,
-    silence_max: Duration,
-) {
-    let mut problem = None;
-    loop {
-        let (capacity, why) = match tokio::time::timeout(silence_max, answers.recv()).await {
-            Ok(None) => return,
-            Ok(Some(Ok(capacity))) => (capacity, None),
-            Ok(Some(Err(error))) => (sender.borrow().unreachable(), Some(error.to_string())),
-            Err(_) => {
-                let why = format!("the daemon has not answered for {} s", silence_max.as_secs());
-                (sender.borrow().unreachable(), Some(why))
-            }
+    /// Sends one request. A connection that failed is not used again.
+    pub(crate) fn capacity(&mut self) -> Result<CapacityReport, ClientError> {
+        let mut connected = match self.client.take() {
+            Some(connected) => connected,
+            None => Client::connect(&self.socket)?,
         };
-        if why != problem {
-            match &why {
-                Some(why) => tracing::warn!("no unit of this node is healthy: {why}"),
-                None => tracing::info!("the daemon answers again"),
-            }
-            problem = why;
-        }
-        sender.send_if_modified(|held| {
-            let is_new = **held != capacity;
-            if is_new {
-                tracing::info!(?capacity, "the capacity of the daemon has changed");
-                *held = Arc::new(capacity);
-            }
-            is_new
-        });
+        let report = connected.capacity()?;
+        self.client = Some(connected);
+        Ok(report)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capacity::Device;
-
-    fn capacity(is_healthy: bool) -> Capacity {
-        Capacity { devices: vec![Device { name: "host:0".into(), is_healthy, memory_bytes: 1, real_time_slots: 1 }] }
-    }
-
-    #[tokio::test]
-    async fn units_are_healthy_only_while_the_daemon_answers() {
-        let (answers, answered) = mpsc::channel(1);
-        let (sender, mut receiver) = watch::channel(Arc::default());
-        let published = tokio::spawn(publish(answered, sender, Duration::from_secs(600)));
-        for (answer, is_healthy) in [
-            (Ok(capacity(true)), true),
-            (Err(ClientError::Closed), false),
-            (Ok(capacity(true)), true),
-            (Err(ClientError::WrongAnswer), false),
-        ] {
-            answers.send(answer).await.unwrap();
-            receiver.changed().await.unwrap();
-            assert_eq!(**receiver.borrow_and_update(), capacity(is_healthy));
-        }
-        drop(answers);
-        published.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_daemon_that_hangs_is_not_reachable() {
-        let (answers, answered) = mpsc::channel(1);
-        let (sender, mut receiver) = watch::channel(Arc::new(capacity(true)));
-        let published = tokio::spawn(publish(answered, sender, Duration::from_millis(1)));
-        receiver.changed().await.unwrap();
-        assert_eq!(**receiver.borrow_and_update(), capacity(false));
-        drop(answers);
-        published.await.unwrap();
-    }
 
     #[test]
     fn a_socket_without_a_daemon_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        let mut client = None;
-        let error = ask(&mut client, &folder.path().join("none.sock")).unwrap_err();
+        let mut daemon = Daemon::new(folder.path().join("none.sock"));
+        let error = daemon.capacity().unwrap_err();
         assert!(error.to_string().contains("cannot reach a daemon at"), "{error}");
-        assert!(client.is_none());
+        assert!(daemon.client.is_none());
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::plugin::Plugin;
 use crate::proto::registration_client::RegistrationClient;
-use crate::socket::{Identity, Socket};
 use anyhow::{Context, Result};
+use atoll_kubernetes::socket::{Identity, Socket};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,7 +48,7 @@ async fn registered(folder: &Path, plugins: &[Plugin]) -> Result<()> {
     };
     let bind = |plugin: &Plugin| {
         let place = || format!("{}/{}", folder.display(), plugin.endpoint());
-        Socket::bind(folder, plugin.clone()).with_context(place)
+        Socket::bind(folder.join(plugin.endpoint()), plugin.router()).with_context(place)
     };
     let sockets = plugins.iter().map(bind).collect::<Result<Vec<Socket>>>()?;
     for plugin in plugins {

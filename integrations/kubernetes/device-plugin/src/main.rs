@@ -7,7 +7,7 @@
 //! placement: a container asks for its lease with `atoll lease hold`, and the daemon decides.
 //!
 //! Start reading in [`kubelet`], which registers plugins at the kubelet; [`plugin`] answers its
-//! calls, [`daemon`] watches the daemon.
+//! calls, [`daemon`] asks the daemon.
 //!
 //! # Invariants
 //!
@@ -17,18 +17,18 @@
 
 mod allocation;
 mod arguments;
-mod capacity;
 mod daemon;
 mod kubelet;
 mod plugin;
 mod preference;
 mod proto;
 mod resource;
-mod socket;
 
 use anyhow::{Context, Result};
 use arguments::Arguments;
+use atoll_kubernetes::watch;
 use clap::Parser;
+use daemon::Daemon;
 use std::io::IsTerminal;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -49,7 +49,8 @@ fn main() -> Result<()> {
 /// Runs until a signal asks to end.
 async fn run(arguments: Arguments) -> Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let capacity = daemon::watch(arguments.control_socket())?;
+    let mut daemon = Daemon::new(arguments.control_socket());
+    let capacity = watch::watch(move || daemon.capacity().map_err(|error| error.to_string()))?;
     tokio::select! {
         never = kubelet::run(arguments.kubelet_folder.clone(), arguments.plugins(&capacity)) => match never {},
         _ = terminate.recv() => {}

@@ -1,15 +1,17 @@
 //! Answers the calls of the kubelet for one resource.
 
-use crate::allocation::{Gift, allocate};
-use crate::capacity::Capacity;
+use crate::allocation::allocate;
 use crate::preference::choose;
-use crate::proto::device_plugin_server::DevicePlugin;
+use crate::proto::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use crate::proto::{
     AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, Device, DevicePluginOptions, Empty,
     ListAndWatchResponse, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
     PreferredAllocationResponse, RegisterRequest,
 };
 use crate::resource::Resource;
+use atoll_kubernetes::capacity::Capacity;
+use atoll_kubernetes::gift::Gift;
+use axum::Router;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -42,6 +44,11 @@ impl Plugin {
     /// The name of its socket: that of the resource, of which `/` is no part of a file's name.
     pub(crate) fn endpoint(&self) -> String {
         format!("{}.sock", self.resource.name.replace('/', "_"))
+    }
+
+    /// Its services.
+    pub(crate) fn router(&self) -> Router {
+        Router::new().route_service("/v1beta1.DevicePlugin/{rpc}", DevicePluginServer::new(self.clone()))
     }
 
     /// What it announces to the kubelet.
@@ -155,8 +162,8 @@ impl DevicePlugin for Plugin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capacity;
     use crate::resource::Unit;
+    use atoll_kubernetes::capacity;
 
     fn plugin(unit: Unit) -> (watch::Sender<Arc<Capacity>>, Plugin) {
         let device = |is_healthy| capacity::Device {

@@ -1,6 +1,6 @@
 //! Resources of a node: their names, and what one unit of each is.
 
-use crate::capacity::{Capacity, Device};
+use atoll_kubernetes::capacity::{Capacity, Device};
 use std::fmt;
 use std::str::FromStr;
 

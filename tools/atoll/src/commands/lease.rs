@@ -1,7 +1,6 @@
 //! `atoll lease`: instances that are granted for a limited time, for placement engines.
 
 mod annotations;
-mod figures;
 mod hold;
 mod holder;
 

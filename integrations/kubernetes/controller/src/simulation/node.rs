@@ -1,9 +1,9 @@
 //! A daemon of a node, with the ledger that real daemons have.
 
-use crate::controller::Answer;
-use crate::hold::{Ask, Refused};
 use atoll_client::{CapacityReport, DeviceCapacity, DeviceCondition, FreeShare, LeaseHold, LeaseReport, LeaseSpec};
 use atoll_core::{DeviceId, Nanos};
+use atoll_kubernetes::daemon::Answer;
+use atoll_kubernetes::hold::{Ask, Refused};
 use atoll_lease::{Action, Capacity, Epoch, Event, Grant, Holder, Kept, LeaseId, Ledger, Refusal, RequestKey, Want};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

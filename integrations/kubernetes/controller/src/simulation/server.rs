@@ -1,8 +1,8 @@
 //! An API server in memory, as far as the controller uses it.
 
 use crate::controller::{Verb, Write};
-use crate::hold::Refused;
 use crate::resources::{Key, Kind, Resource};
+use atoll_kubernetes::hold::Refused;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

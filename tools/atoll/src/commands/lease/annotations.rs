@@ -1,9 +1,9 @@
 //! Annotations of FaST-GShare on a pod, in the file that Kubernetes makes of them (a volume of kind
 //! `downwardAPI` with the field `metadata.annotations`): a line `NAME="VALUE"` for each.
 
-use super::figures::Asked;
 use crate::failure::{OrUserError, user_error};
 use anyhow::{Context, Result};
+use atoll_client::AskedShare;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -21,7 +21,7 @@ const PREFIX: &str = "fastgshare/";
 ///
 /// # Errors
 /// Fails if the file cannot be read, or if a figure is not possible, with its name and value.
-pub(super) fn read(path: &Path) -> Result<Asked> {
+pub(super) fn read(path: &Path) -> Result<AskedShare> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
     read.with_context(|| format!("cannot read {}", path.display())).or_user_error()?;
@@ -31,8 +31,8 @@ pub(super) fn read(path: &Path) -> Result<Asked> {
     parse(&text).with_context(|| path.display().to_string()).or_user_error()
 }
 
-fn parse(text: &str) -> Result<Asked> {
-    let mut asked = Asked::default();
+fn parse(text: &str) -> Result<AskedShare> {
+    let mut asked = AskedShare::default();
     for line in text.lines() {
         let Some((name, quoted)) = line.strip_prefix(PREFIX).and_then(|rest| rest.split_once('=')) else { continue };
         let value = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(quoted);
@@ -90,15 +90,15 @@ note=\"fastgshare/gpu_mem=\\\"1\\\"\\nfastgshare/gpu_mem=\\\"2\\\"\"
     #[test]
     fn figures_are_read_as_they_are() {
         let asked = parse(ALL).unwrap();
-        let expected = Asked {
+        let expected = AskedShare {
             sm_partition: Some(30.0),
             quota_request: Some(0.5),
             quota_limit: Some(0.8),
             gpu_mem: Some(2 << 30),
         };
         assert_eq!(asked, expected);
-        assert_eq!(parse("").unwrap(), Asked::default());
-        assert_eq!(parse("fastgshare/gpu_mem").unwrap(), Asked::default());
+        assert_eq!(parse("").unwrap(), AskedShare::default());
+        assert_eq!(parse("fastgshare/gpu_mem").unwrap(), AskedShare::default());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! `atoll lease hold`: a process that has a lease as long as it runs.
 
 use super::annotations;
-use super::figures::{Asked, Given};
 use super::holder::{Ask, Holder};
 use crate::client::{AskError, Client, URL_DEFAULT};
 use crate::commands::instance::parse_number;
@@ -12,7 +11,7 @@ use crate::failure::OrUserError;
 use crate::interrupt::stop_on_interrupt;
 use crate::output::parse_bytes;
 use anyhow::{Context, Result};
-use atoll_client::{LEASE_TTL_S, LeaseHold, LeaseReport, LeaseSpec};
+use atoll_client::{AskedShare, GivenShare, LEASE_TTL_S, LeaseHold, LeaseReport, LeaseSpec};
 use std::fs::Permissions;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -161,14 +160,14 @@ fn send(client: &Client, ask: &Ask, within: Duration) -> Result<LeaseReport, Ask
 fn spec(args: &Args) -> Result<LeaseSpec> {
     let annotated = args.annotations.as_deref().map(annotations::read).transpose()?.unwrap_or_default();
     // Memory of the flag is what the container was given, if annotations ask for less.
-    let flags = Asked {
+    let flags = AskedShare {
         sm_partition: args.sm_partition,
         quota_request: args.quota_request,
         quota_limit: args.quota_limit,
         gpu_mem: None,
     };
-    let given = Given { sm_pct: args.sm_pct, gpu_mem: args.gpu_mem };
-    let figures = flags.or(annotated).figures(given)?;
+    let given = GivenShare { sm_pct: args.sm_pct, gpu_mem: args.gpu_mem };
+    let figures = flags.or(annotated).figures(given).or_user_error()?;
     let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     Ok(LeaseSpec {
         request_id: args.request_id.clone().map_or_else(random_id, Ok)?,

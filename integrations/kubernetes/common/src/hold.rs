@@ -1,5 +1,5 @@
-//! The lease of one `AtollInstance`: what to ask the daemon next, and what its answers mean. No
-//! clock and no connection.
+//! A lease and its holder: what to ask the daemon next, and what its answers mean. No clock and no
+//! connection.
 
 use atoll_client::{LeaseHold, LeaseReport, LeaseSpec};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A request to a daemon.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Ask {
+pub enum Ask {
     /// Report the capacity of the devices.
     Capacity,
     /// Grant a lease.
@@ -29,45 +29,45 @@ pub(crate) enum Ask {
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub struct Refused {
     /// The status of HTTP; `None` if no answer arrived.
-    pub(crate) status: Option<u16>,
+    pub status: Option<u16>,
     /// The reason, as the daemon or the connection states it.
-    pub(crate) message: String,
+    pub message: String,
 }
 
-/// A lease as the status of an instance has it.
+/// A lease as the status of an instance, or a file of the driver, has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Lease {
+pub struct Lease {
     /// Its number.
-    pub(crate) lease: u64,
+    pub lease: u64,
     /// Its epoch.
-    pub(crate) epoch: u64,
+    pub epoch: u64,
     /// Its holder.
-    pub(crate) holder: String,
+    pub holder: String,
     /// The instance that requests name.
-    pub(crate) instance: String,
+    pub instance: String,
     /// Its device.
-    pub(crate) device: String,
+    pub device: String,
 }
 
 impl Lease {
     /// The lease of an answer.
-    pub(crate) fn of(report: &LeaseReport) -> Lease {
+    pub fn of(report: &LeaseReport) -> Lease {
         let LeaseReport { lease, epoch, holder, instance, device, .. } = report;
         let (holder, instance, device) = (holder.clone(), instance.clone(), device.clone());
         Lease { lease: *lease, epoch: *epoch, holder, instance, device }
     }
 
     /// The lease as requests to the daemon name it.
-    pub(crate) fn hold(&self) -> LeaseHold {
+    pub fn hold(&self) -> LeaseHold {
         LeaseHold { lease: self.lease, epoch: self.epoch, holder: self.holder.clone() }
     }
 }
 
 /// Reasons of the condition `Ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum Reason {
     /// The daemon was asked and has not answered.
     Asking,
     /// The lease is valid.
@@ -90,7 +90,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// The reason as conditions state it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Reason::Asking => "Asking",
             Reason::Granted => "Granted",
@@ -110,7 +110,7 @@ impl Reason {
 /// Times are of one monotonic clock. A lease counts as valid until its time to live after the last
 /// successful request was *sent*, which is never later than at the daemon.
 #[derive(Clone, Debug)]
-pub(crate) struct Hold {
+pub struct Hold {
     spec: LeaseSpec,
     lease: Option<Lease>,
     valid_until: Duration,
@@ -120,6 +120,10 @@ pub(crate) struct Hold {
     retry_at: Duration,
     failures: u32,
     is_asking: bool,
+    /// No other process has ever asked for the lease.
+    is_alone: bool,
+    /// A request for the lease has no answer, so it may have been granted.
+    is_unanswered: bool,
     problem: Option<(Reason, String)>,
     has_ended: bool,
     /// Clients may know the lease.
@@ -132,7 +136,7 @@ pub(crate) struct Hold {
 impl Hold {
     /// The holder for a request. `lease` is what the status has: the lease that an earlier leader
     /// got with the same request.
-    pub(crate) fn new(spec: LeaseSpec, lease: Option<Lease>, now: Duration) -> Hold {
+    pub fn new(spec: LeaseSpec, lease: Option<Lease>, now: Duration) -> Hold {
         let ttl = ttl(&spec);
         Hold {
             trusted_until: lease.as_ref().map_or(Duration::ZERO, |_| now + ttl / RENEWALS),
@@ -144,6 +148,8 @@ impl Hold {
             retry_at: now,
             failures: 0,
             is_asking: false,
+            is_alone: false,
+            is_unanswered: false,
             problem: None,
             has_ended: false,
             leaves_since: None,
@@ -151,34 +157,47 @@ impl Hold {
         }
     }
 
+    /// Notes that no other process has ever asked: a lease that was refused needs no release.
+    #[must_use]
+    pub fn alone(mut self) -> Hold {
+        self.is_alone = true;
+        self
+    }
+
     /// The lease that the daemon granted.
-    pub(crate) fn lease(&self) -> Option<&Lease> {
+    pub fn lease(&self) -> Option<&Lease> {
         self.lease.as_ref()
     }
 
+    /// Whether the lease has ended at the daemon. Its id is used up: another lease needs another id.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// Number of consecutive requests that failed.
-    pub(crate) fn failures(&self) -> u32 {
+    pub fn failures(&self) -> u32 {
         self.failures
     }
 
     /// Notes that clients may know the lease from now on.
-    pub(crate) fn publish(&mut self) {
+    pub fn publish(&mut self) {
         self.is_published |= self.lease.is_some();
     }
 
     /// Notes that the instance is being deleted.
-    pub(crate) fn leave(&mut self, now: Duration) {
+    pub fn leave(&mut self, now: Duration) {
         self.leaves_since.get_or_insert(now);
+        self.is_gone |= self.is_alone && self.lease.is_none() && !self.is_unanswered;
     }
 
     /// Whether the lease was released or has ended, so that the instance may be deleted.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         self.is_gone
     }
 
     /// The request to send now, if there is one. `drain` is how long requests of clients may go on
     /// after the deletion of the instance. While a request has no answer there is no other one.
-    pub(crate) fn next(&mut self, now: Duration, drain: Duration) -> Option<Ask> {
+    pub fn next(&mut self, now: Duration, drain: Duration) -> Option<Ask> {
         if self.is_asking || self.is_gone || now < self.retry_at {
             return None;
         }
@@ -196,18 +215,16 @@ impl Hold {
             (Some(_), _) => return None,
         };
         self.is_asking = true;
+        self.is_unanswered |= matches!(ask, Ask::Grant(_));
         Some(ask)
     }
 
     /// Takes the answer to a request that was sent at `sent`. A release has no lease in its answer.
-    pub(crate) fn answered(
-        &mut self,
-        sent: Duration,
-        now: Duration,
-        ask: &Ask,
-        answer: Result<Option<LeaseReport>, Refused>,
-    ) {
+    pub fn answered(&mut self, sent: Duration, now: Duration, ask: &Ask, answer: Result<Option<LeaseReport>, Refused>) {
         self.is_asking = false;
+        if let (Ask::Grant(_), Ok(_) | Err(Refused { status: Some(400..500 | 503), .. })) = (ask, &answer) {
+            self.is_unanswered = false;
+        }
         let refused = match (ask, answer) {
             (Ask::Release(_), Ok(_)) => {
                 self.is_gone = true;
@@ -225,7 +242,11 @@ impl Hold {
                 self.problem = Some((Reason::Ended, refused.message));
             }
             // There is no lease to release.
-            (Ask::Grant(_), Some(status)) if self.leaves_since.is_some() && is_definite(status) => self.is_gone = true,
+            (Ask::Grant(_), Some(status))
+                if self.leaves_since.is_some() && (is_definite(status) || self.is_alone && !self.is_unanswered) =>
+            {
+                self.is_gone = true;
+            }
             (Ask::Grant(_), _) => self.fail(now, backoff(self.failures), refused),
             _ => self.fail(now, PAUSE, refused),
         }
@@ -237,7 +258,7 @@ impl Hold {
     }
 
     /// No daemon is known at the node, so no request can be sent.
-    pub(crate) fn no_daemon(&mut self, now: Duration, message: &str) {
+    pub fn no_daemon(&mut self, now: Duration, message: &str) {
         let ask = self.lease.as_ref().map_or_else(|| Ask::Grant(self.spec.clone()), |lease| Ask::Renew(lease.hold()));
         self.answered(now, now, &ask, Err(Refused { status: None, message: message.into() }));
     }
@@ -263,7 +284,7 @@ impl Hold {
 
     /// The reason of the condition `Ready`, with a message. `None` while the status that an earlier
     /// leader wrote remains valid.
-    pub(crate) fn ready(&self, now: Duration) -> Option<(Reason, String)> {
+    pub fn ready(&self, now: Duration) -> Option<(Reason, String)> {
         let problem = || self.problem.clone();
         if self.leaves_since.is_some() {
             let message = "requests that run may end; then the lease is released";
@@ -432,6 +453,19 @@ mod tests {
             assert!(matches!(turn(&mut hold, at(1), Ok(None)), Some(Ask::Release(_))));
             assert!(hold.is_gone());
         }
+    }
+
+    #[test]
+    fn a_lease_that_was_refused_to_the_only_one_who_asked_needs_no_release() {
+        let mut hold = Hold::new(spec(), None, at(0)).alone();
+        turn(&mut hold, at(0), refused(503));
+        hold.leave(at(0));
+        assert!(hold.is_gone());
+        // An answer was lost: the daemon may have granted the lease.
+        let mut hold = Hold::new(spec(), None, at(0)).alone();
+        turn(&mut hold, at(0), lost());
+        hold.leave(at(1));
+        assert!(matches!(turn(&mut hold, at(1), Ok(Some(report()))), Some(Ask::Grant(_))) && !hold.is_gone());
     }
 
     #[test]

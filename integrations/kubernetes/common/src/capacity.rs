@@ -1,31 +1,32 @@
-//! The capacity of the daemon that the plugin offers.
+//! The capacity of a daemon that its node offers.
 
 use atoll_client::{CapacityReport, DeviceCapacity, DeviceCondition};
 
 /// The devices of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Capacity {
+pub struct Capacity {
     /// In the order of the daemon.
-    pub(crate) devices: Vec<Device>,
+    pub devices: Vec<Device>,
 }
 
 /// A device of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Device {
+pub struct Device {
     /// For example `cuda:0`.
-    pub(crate) name: String,
+    pub name: String,
     /// Whether it takes leases.
-    pub(crate) is_healthy: bool,
+    pub is_healthy: bool,
     /// Its memory in bytes.
-    pub(crate) memory_bytes: u64,
+    pub memory_bytes: u64,
     /// Its real-time slots.
-    pub(crate) real_time_slots: u32,
+    pub real_time_slots: u32,
 }
 
 impl Capacity {
     /// Reads a report of the daemon. Takes whole devices, not the free part: the kubelet subtracts the
     /// units of its containers.
-    pub(crate) fn of(report: &CapacityReport) -> Capacity {
+    #[must_use]
+    pub fn of(report: &CapacityReport) -> Capacity {
         let device = |device: &DeviceCapacity| Device {
             name: device.device.clone(),
             is_healthy: matches!(device.state, DeviceCondition::Ready | DeviceCondition::Unready),
@@ -36,13 +37,15 @@ impl Capacity {
     }
 
     /// The same devices, unhealthy, while the daemon does not answer.
-    pub(crate) fn unreachable(&self) -> Capacity {
+    #[must_use]
+    pub fn unreachable(&self) -> Capacity {
         let device = |device: &Device| Device { is_healthy: false, ..device.clone() };
         Capacity { devices: self.devices.iter().map(device).collect() }
     }
 
     /// A device by its name.
-    pub(crate) fn device(&self, name: &str) -> Option<&Device> {
+    #[must_use]
+    pub fn device(&self, name: &str) -> Option<&Device> {
         self.devices.iter().find(|device| device.name == name)
     }
 }

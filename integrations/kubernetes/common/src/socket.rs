@@ -1,7 +1,5 @@
-//! A plugin's socket in the folder of the kubelet.
+//! A socket with gRPC in a folder of the kubelet.
 
-use crate::plugin::Plugin;
-use crate::proto::device_plugin_server::DevicePluginServer;
 use axum::Router;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -22,31 +20,31 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The file at a path: its device, inode and time of change. A new socket may have the inode of the
 /// old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity(u64, u64, i64, i64);
+pub struct Identity(u64, u64, i64, i64);
 
 impl Identity {
     /// `None` if there is no file.
-    pub(crate) fn of(path: &Path) -> Option<Identity> {
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Identity> {
         let file = std::fs::symlink_metadata(path).ok()?;
         Some(Identity(file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
     }
 }
 
-/// A socket that serves a plugin. Closed and removed when dropped.
+/// A socket that serves gRPC. Closed and removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub struct Socket {
     path: PathBuf,
     identity: Option<Identity>,
     _task: JoinSet<()>,
 }
 
 impl Socket {
-    /// Serves a plugin at its socket in a folder. Replaces a file of that name.
+    /// Serves the services of a router, by HTTP/2, at a path. Replaces a file that is there.
     ///
     /// # Errors
     /// Fails if the socket cannot be created.
-    pub(crate) fn bind(folder: &Path, plugin: Plugin) -> io::Result<Socket> {
-        let path = folder.join(plugin.endpoint());
+    pub fn bind(path: PathBuf, router: Router) -> io::Result<Socket> {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -54,12 +52,13 @@ impl Socket {
         let listener = UnixListener::bind(&path)?;
         let identity = Identity::of(&path);
         let mut task = JoinSet::new();
-        task.spawn(accept(listener, plugin));
+        task.spawn(accept(listener, router));
         Ok(Socket { path, identity, _task: task })
     }
 
     /// Whether the file is still this socket. The kubelet removes all sockets when it starts.
-    pub(crate) fn is_there(&self) -> bool {
+    #[must_use]
+    pub fn is_there(&self) -> bool {
         self.identity.is_some() && Identity::of(&self.path) == self.identity
     }
 }
@@ -72,8 +71,7 @@ impl Drop for Socket {
     }
 }
 
-async fn accept(listener: UnixListener, plugin: Plugin) {
-    let router = Router::new().route_service("/v1beta1.DevicePlugin/{rpc}", DevicePluginServer::new(plugin));
+async fn accept(listener: UnixListener, router: Router) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -103,30 +101,23 @@ async fn serve(stream: UnixStream, router: Router) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::Gift;
-    use crate::resource::{Resource, Unit};
-    use std::sync::Arc;
-    use tokio::sync::watch;
 
     #[tokio::test]
     async fn a_socket_knows_whether_its_file_is_its_own() {
         let folder = tempfile::tempdir().unwrap();
-        let (_sender, capacity) = watch::channel(Arc::default());
-        let resource = Resource { name: "example.com/share".into(), unit: Unit::Share };
-        let plugin = Plugin::new(resource, capacity, Arc::new(Gift::default()));
         let path = folder.path().join("example.com_share.sock");
         // What a plugin before has left.
         std::fs::write(&path, "").unwrap();
-        let first = Socket::bind(folder.path(), plugin.clone()).unwrap();
+        let first = Socket::bind(path.clone(), Router::new()).unwrap();
         assert!(first.is_there());
         UnixStream::connect(&path).await.unwrap();
-        let second = Socket::bind(folder.path(), plugin.clone()).unwrap();
+        let second = Socket::bind(path.clone(), Router::new()).unwrap();
         assert!(second.is_there() && !first.is_there());
         // The file of the other one stays.
         drop(first);
         assert!(second.is_there());
         drop(second);
         assert!(!path.exists());
-        assert!(Socket::bind(&folder.path().join("none"), plugin).is_err());
+        assert!(Socket::bind(folder.path().join("none/a.sock"), Router::new()).is_err());
     }
 }

@@ -1,0 +1,23 @@
+//! Names of the driver, of its capacities, of devices and of pools.
+
+/// Name of the driver.
+pub(crate) const DRIVER: &str = "gpu.atoll.dev";
+
+/// Capacities of a device: compute units times time in percent, bytes of memory, real-time slots.
+pub(crate) const CAPACITIES: [&str; 3] = ["sm", "memory", "realTimeSlots"];
+
+/// The name of the pool of a device of the daemon.
+pub(crate) fn pool_name(node: &str, device: &str) -> String {
+    format!("{node}/{}", label(device))
+}
+
+/// The name of a device of the daemon as a DNS label: `cuda-0` for `cuda:0`.
+pub(crate) fn label(device: &str) -> String {
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+    device.chars().map(plain).collect()
+}
+
+/// Whether a text can be the UID of a claim, and so a part of a path.
+pub(crate) fn is_uid(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}

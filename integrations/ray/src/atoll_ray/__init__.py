@@ -15,6 +15,7 @@ from .endpoint import Endpoint, NoReplica
 from .graphs import GraphHandle, deploy_graph, get_graph
 from .node import resources
 from .run import StageFailed
+from .scaling import Scaling
 from .stage import Stage
 from .tensor import Tensor
 
@@ -27,6 +28,7 @@ __all__ = [
     "Lease",
     "LeaseRequest",
     "NoReplica",
+    "Scaling",
     "Stage",
     "StageFailed",
     "Tensor",

@@ -56,7 +56,9 @@ class Fleet:
 
     def look(self) -> list[Machine]:
         """The machines whose daemons answer now, in a fixed order."""
-        nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get(SM_PCT, 0) > 0}
+        # Ray's types do not have this.
+        all_nodes = ray.nodes()  # type: ignore[no-untyped-call]
+        nodes = {node["NodeID"] for node in all_nodes if node["Alive"] and node["Resources"].get(SM_PCT, 0) > 0}
         self._known = {node: known for node, known in self._known.items() if node in nodes}
         for node in nodes - self._known.keys():
             self._known[node] = _Known(self._start(node))

@@ -105,16 +105,16 @@ class Machine:
 def place(machines: Iterable[Machine], need: Need) -> str | None:
     """Takes room for a replica, and returns its machine: where the least is left beside it. ``None`` without room."""
     fits = [
-        (room, machine.node, at, device)
+        (room, device.area, machine.node, at, device)
         for machine in machines
         for at, device in enumerate(machine.devices)
         if (room := device.room(need)) is not None
     ]
     if not fits:
         return None
-    _, node, _, device = min(fits, key=lambda one: one[:3])
-    device.take(need)
-    return node
+    found = min(fits, key=lambda one: one[:4])
+    found[4].take(need)
+    return found[2]
 
 
 def reserve(machines: Iterable[Machine], node: str | None, need: Need) -> None:

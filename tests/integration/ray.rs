@@ -71,6 +71,8 @@ fn run(ray: &Path, test: &str, arguments: &[&OsStr]) -> Result<String> {
         .args(arguments)
         .env("PYTHONPATH", package.join("src"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        // The rule by which deployments are scaled.
+        .env("ATOLL_PROGRAM", atoll())
         .env_remove("ATOLL_URL")
         .env_remove("ATOLL_TOKEN")
         .stdin(Stdio::null())
@@ -78,6 +80,9 @@ fn run(ray: &Path, test: &str, arguments: &[&OsStr]) -> Result<String> {
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     for reason in out.lines().filter_map(|line| line.strip_prefix("SKIPPED: ")) {
         skip(reason);
+    }
+    for figures in out.lines().filter_map(|line| line.strip_prefix("MEASURED: ")) {
+        measured(&format!("Ray: {figures}"));
     }
     ensure!(output.status.success() && out.ends_with("all of it holds\n"), "{out}{errors}");
     Ok(out.into_owned())

@@ -1,6 +1,6 @@
 //! The package `atoll-ray`: its parts, a real Ray cluster, and faults in one.
 
-use crate::functions::{manifest, packed};
+use crate::functions::{manifest, pack_grind, packed};
 use crate::serve::atoll;
 use anyhow::{Context, Result, ensure};
 use atoll_tests::{full, measured, python, root, skip};
@@ -32,6 +32,19 @@ fn replicas_on_a_ray_cluster_hold_leases_and_are_replaced() -> Result<()> {
         arguments.push(OsStr::new("short"));
     }
     run(&ray, "cluster.py", &arguments).map(drop)
+}
+
+#[test]
+fn the_simulation_predicts_a_run_on_three_ray_nodes() -> Result<()> {
+    let Some(ray) = ray("the prediction of a run on three Ray nodes")? else { return Ok(()) };
+    if !full() {
+        skip("the prediction of a run on three Ray nodes: minutes; `make test-full` runs it");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let (atoll, bundle) = (atoll(), pack_grind(folder.path(), 1)?);
+    let cluster = folder.path().join("cluster");
+    run(&ray, "prediction.py", &[atoll.as_os_str(), bundle.as_os_str(), cluster.as_os_str()]).map(drop)
 }
 
 /// `ATOLL_ROUNDS` is the number of faults, 5 if it is not set. `ATOLL_SEED` selects them.

@@ -342,7 +342,7 @@ fn a_grid_goes_on_where_it_was_and_the_daemon_scales_by_it() -> Result<()> {
     ensure!(status == 200, "{text}");
     profiled(1.0)?;
     let points = || -> Result<serde_json::Value> {
-        let (status, text) = atoll_tests::http::ask(&setup.daemon.http, "GET", "/v2/models/grind/profile", "")?;
+        let (status, text) = ask(&setup.daemon.http, "GET", "/v2/models/grind/profile", "")?;
         ensure!(status == 200, "{text}");
         Ok(serde_json::from_str::<serde_json::Value>(&text)?["points"].take())
     };

@@ -116,7 +116,9 @@ impl Routes {
             router.begin(&instance.to_owned());
         }
         let served = self.served().get(&key(function, instance)).cloned();
-        served.iter().for_each(|served| drop(served.begun.fetch_add(1, Ordering::Relaxed)));
+        if let Some(served) = &served {
+            served.begun.fetch_add(1, Ordering::Relaxed);
+        }
         Routed {
             routes: self.clone(),
             function: function.clone(),
@@ -155,7 +157,9 @@ impl Routed {
 
     fn note(&mut self, computed: Option<Computed>) {
         if !std::mem::replace(&mut self.has_ended, true) {
-            self.served.iter().for_each(|served| served.latencies.note(self.began.elapsed()));
+            if let Some(served) = &self.served {
+                served.latencies.note(self.began.elapsed());
+            }
             let now = self.routes.now();
             if let Some(router) = self.routes.functions().get_mut(&self.function) {
                 router.end(now, &self.instance, computed);

@@ -218,6 +218,19 @@ def test_faults() -> None:
     world.restart(node)
     world.run(5, 30)
     check(len(scaler.slots) <= len(before) + 1, (before, scaler.slots))
+    # However long it lasts, silence is no reason to have less.
+    slots = dict(scaler.slots)
+    for host in world.hosts.values():
+        host.is_alive = False
+    problems = []
+    for _ in range(30):
+        world.now += 1
+        world.decide()
+        problems.append(str(scaler.status()["problem"]))
+    check(scaler.slots == slots and any("do not report" in one for one in problems), (slots, scaler.slots, problems))
+    for host in world.hosts.values():
+        host.is_alive = True
+    world.run(3, 30)
     # Neither is a clock that stands still.
     world.decide()
     slots = dict(scaler.slots)

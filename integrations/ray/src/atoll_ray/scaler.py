@@ -159,6 +159,11 @@ class Scaler:
             self._problem = str(error)
             return
         self._last, self._problem = decision, decision.problem
+        silent = sum(key not in loads for key in leased.values())
+        if silent > 0 and (decision.remove or decision.resize):
+            # Load that is not seen is no reason to have less.
+            self._problem = f"the daemons of {silent} replicas do not report their load"
+            decision = replace(decision, remove=[], resize={})
         self._apply(decision, machines, leased, points)
 
     def close(self) -> None:

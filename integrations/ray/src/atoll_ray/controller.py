@@ -144,6 +144,7 @@ class Controller:
         first = Scaler(spec, rule)
         self._scaler = Scaler(spec, rule, self._kept.value(first.text()))
         self._fleet = Fleet(spec.request.function)
+        self._kept_text = self._scaler.text()
         self._slots = dict(self._scaler.slots)
         threading.Thread(target=self._follow_load, name="atoll-scaler", daemon=True).start()
 
@@ -165,10 +166,12 @@ class Controller:
     def awaited(self, request: str) -> bool:
         """Notes that a request waits for the first replica. Returns whether one will be started for it."""
         with self._lock:
+            if self._scaler is None or self._is_ended:
+                return False
             self._waiting[request] = time.monotonic()
-            if self._scaler is not None and not self._slots:
+            if not self._slots:
                 self._wake.set()
-            return self._scaler is not None and not self._is_ended
+            return True
 
     def end(self) -> None:
         """Ends all replicas, which release their leases."""
@@ -238,14 +241,14 @@ class Controller:
             ending = {(one.endpoint.url, one.endpoint.instance) for one in self._ending if one.endpoint is not None}
             # They have a replica now, and go there.
             waiting = set() if leased else waiting
-        before = scaler.text()
         for number in refused:
             scaler.refused(number)
         for number in lost:
             scaler.lost(number)
         scaler.step(int(now * 1e9), machines, leased, ending, waiting)
-        if self._kept is not None and scaler.text() != before:
+        if self._kept is not None and scaler.text() != self._kept_text:
             self._kept.set(scaler.text())
+            self._kept_text = scaler.text()
         with self._lock:
             if not self._is_ended:
                 self._slots = dict(scaler.slots)

@@ -34,6 +34,9 @@ NODES = 3
 #: What a request takes, in seconds, roughly: much more than what passes between client and device.
 TAKES_S = 0.02
 
+#: Most steps of a request, a number of 32 bits.
+STEPS_MAX = 1 << 31
+
 #: The part of the time in which a replica is busy. Nodes share the processors of this machine.
 BUSY = 0.2
 
@@ -76,10 +79,15 @@ class Replica:
 
 
 def steps(endpoint: atoll_ray.Endpoint) -> int:
-    """How many steps a request has so that it takes about `TAKES_S`."""
-    few, many = 1_000, 4_000_000
-    took = [min(Replica(endpoint, times).ask() for _ in range(5)) for times in (few, many)]
-    return max(few, int((many - few) * TAKES_S / max(took[1] - took[0], 1e-6)))
+    """How many steps a request has so that it takes about `TAKES_S` on the device."""
+
+    def least(times: int) -> float:
+        return min(Replica(endpoint, times).ask() for _ in range(5))
+
+    beside, times = least(1), 1 << 20
+    while (took := least(times) - beside) < TAKES_S / 2 and times < STEPS_MAX:
+        times *= 2
+    return min(int(times * TAKES_S / max(took, 1e-3)), STEPS_MAX)
 
 
 def record(replicas: list[Replica]) -> dict[str, Any]:

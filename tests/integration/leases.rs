@@ -2,10 +2,13 @@
 
 use crate::control::{Setup, refusal};
 use crate::executors::wait_until;
+use crate::serve::atoll;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_client::{Call, Class, ClientError, LeaseHold, LeaseReport, LeaseSpec, RefusalKind, Tensor};
 use atoll_tests::http::ask;
 use serde_json::{Value, json};
+use std::fs::File;
+use std::process::Command;
 
 fn spec(request_id: &str) -> LeaseSpec {
     LeaseSpec {
@@ -58,6 +61,7 @@ fn get(setup: &Setup, path: &str) -> Result<Value> {
 fn a_lease_is_granted_once_and_its_instance_lives_as_long_as_it() -> Result<()> {
     let setup = Setup::start(&["--compute-units", "2"], "")?;
     setup.json(&["fn", "deploy", "affine.kg"])?;
+    ensure!(get(&setup, "/v2/models/affine/profile")? == json!({ "points": [] }), "it has no profile");
     let before = get(&setup, "/v2/capacity")?;
     ensure!(before["devices"][0]["free"][0] == json!({ "sm_partition": 100.0, "quota": 1.0 }), "{before}");
     let grant =
@@ -88,6 +92,12 @@ fn a_lease_is_granted_once_and_its_instance_lives_as_long_as_it() -> Result<()> 
     ensure!(status == 400 && text.to_string().contains("without a real-time slot"), "{text}");
     let mut client = setup.client()?;
     client.invoke(call(instance))?;
+    // Both requests count, and no refused one.
+    let load = get(&setup, "/v2/leases/load")?;
+    let ended = load[0]["ended"].as_array().context("ended requests")?;
+    let ended: u64 = ended.iter().filter_map(|one| one["requests"].as_u64()).sum();
+    ensure!(load[0]["instance"] == instance && load[0]["begun"] == 2 && ended == 2, "{load}");
+    ensure!(load[0]["in_flight"] == 0 && load[0]["service_ns"].is_u64(), "{load}");
     ensure!(refusal(client.invoke(call(instance).class(Class::RealTime)))?.1.contains("without a real-time slot"));
     // Operators cannot change the lease's instance.
     ensure!(refusal(client.remove_instance(instance))?.1.contains("belongs to a lease"));
@@ -103,6 +113,7 @@ fn a_lease_is_granted_once_and_its_instance_lives_as_long_as_it() -> Result<()> 
     let (status, text) = infer(&setup, instance, 0)?;
     ensure!(status == 409 && text.to_string().contains("a lease that has ended"), "{text}");
     ensure!(get(&setup, "/v2/leases")? == json!([]) && client.instances()?.is_empty());
+    ensure!(get(&setup, "/v2/leases/load")? == json!([]));
     ensure!(get(&setup, "/v2/capacity")? == before);
     let (status, text) = post(&setup, "/v2/leases", &body)?;
     ensure!(status == 409 && text.to_string().contains("has ended"), "a late repetition gets no second lease: {text}");
@@ -269,5 +280,32 @@ fn a_lease_that_is_not_renewed_ends_and_its_room_is_free() -> Result<()> {
     ensure!(next.epoch > long.epoch, "{next:?}");
     let Err(ClientError::Refused(late)) = client.invoke(call(&short.instance)) else { bail!("its instance is gone") };
     ensure!(late.kind == RefusalKind::BadRequest, "{late:?}");
+    Ok(())
+}
+
+#[test]
+fn the_rule_of_scaling_answers_each_line() -> Result<()> {
+    let lines = [
+        r#"{"latency_ms": 100, "max_instances": 3, "quota_request": 0.1}"#,
+        r#"{"now_ns": 1, "arrivals": 5, "queued": 0, "ended": 0, "late": 0, "running": [], "service_ns": 50000000}"#,
+        "not JSON",
+    ];
+    let folder = tempfile::tempdir()?;
+    let input = folder.path().join("lines");
+    std::fs::write(&input, lines.join("\n"))?;
+    let rule = || Command::new(atoll()).args(["lease", "scale"]).stdin(File::open(&input)?).output();
+    let output = rule()?;
+    ensure!(output.status.success(), "{output:?}");
+    let answers: Vec<Value> =
+        String::from_utf8(output.stdout)?.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let [first, second] = &answers[..] else { bail!("{answers:?}") };
+    // With less than 60 % of the time, the pauses at the ends of windows make a request too slow.
+    ensure!(first["add"] == json!([{ "sm_partition": 100.0, "quota": 0.6 }]), "{first}");
+    ensure!(first["rate"] == 5.0 && first["why"] == "a request found no instance", "{first}");
+    ensure!(second["error"].is_string(), "{second}");
+    std::fs::write(&input, "{}")?;
+    let output = rule()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(2) && errors.contains("latency_ms"), "{output:?}");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The package `atoll-ray`: its parts, a real Ray cluster, and faults in one.
 
-use crate::functions::{manifest, packed};
+use crate::functions::{manifest, pack_grind, packed};
 use crate::serve::atoll;
 use anyhow::{Context, Result, ensure};
 use atoll_tests::{full, measured, python, root, skip};
@@ -32,6 +32,19 @@ fn replicas_on_a_ray_cluster_hold_leases_and_are_replaced() -> Result<()> {
         arguments.push(OsStr::new("short"));
     }
     run(&ray, "cluster.py", &arguments).map(drop)
+}
+
+#[test]
+fn the_simulation_predicts_a_run_on_three_ray_nodes() -> Result<()> {
+    let Some(ray) = ray("the prediction of a run on three Ray nodes")? else { return Ok(()) };
+    if !full() {
+        skip("the prediction of a run on three Ray nodes: minutes; `make test-full` runs it");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let (atoll, bundle) = (atoll(), pack_grind(folder.path(), 1)?);
+    let cluster = folder.path().join("cluster");
+    run(&ray, "prediction.py", &[atoll.as_os_str(), bundle.as_os_str(), cluster.as_os_str()]).map(drop)
 }
 
 /// `ATOLL_ROUNDS` is the number of faults, 5 if it is not set. `ATOLL_SEED` selects them.
@@ -71,6 +84,8 @@ fn run(ray: &Path, test: &str, arguments: &[&OsStr]) -> Result<String> {
         .args(arguments)
         .env("PYTHONPATH", package.join("src"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        // The rule by which deployments are scaled.
+        .env("ATOLL_PROGRAM", atoll())
         .env_remove("ATOLL_URL")
         .env_remove("ATOLL_TOKEN")
         .stdin(Stdio::null())
@@ -78,6 +93,9 @@ fn run(ray: &Path, test: &str, arguments: &[&OsStr]) -> Result<String> {
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     for reason in out.lines().filter_map(|line| line.strip_prefix("SKIPPED: ")) {
         skip(reason);
+    }
+    for figures in out.lines().filter_map(|line| line.strip_prefix("MEASURED: ")) {
+        measured(&format!("Ray: {figures}"));
     }
     ensure!(output.status.success() && out.ends_with("all of it holds\n"), "{out}{errors}");
     Ok(out.into_owned())

@@ -341,6 +341,14 @@ fn a_grid_goes_on_where_it_was_and_the_daemon_scales_by_it() -> Result<()> {
     let (status, text) = load(&setup, "latency_ms = 2000")?;
     ensure!(status == 200, "{text}");
     profiled(1.0)?;
+    let points = || -> Result<serde_json::Value> {
+        let (status, text) = ask(&setup.daemon.http, "GET", "/v2/models/grind/profile", "")?;
+        ensure!(status == 200, "{text}");
+        Ok(serde_json::from_str::<serde_json::Value>(&text)?["points"].take())
+    };
+    let found = points()?;
+    let quotas: Vec<f64> = found.as_array().into_iter().flatten().filter_map(|point| point["quota"].as_f64()).collect();
+    ensure!(quotas == [0.5, 1.0] && found[1]["sm_partition"] == 100, "{found}");
     let mut client = setup.client()?;
     check(&setup, 1)?;
     let made = made(&mut client)?;
@@ -355,6 +363,7 @@ fn a_grid_goes_on_where_it_was_and_the_daemon_scales_by_it() -> Result<()> {
     let (status, text) = load(&setup, "latency_ms = 3000")?;
     ensure!(status == 200, "{text}");
     profiled(0.0)?;
+    ensure!(points()? == serde_json::json!([]), "one that is not used is not reported");
     let log = std::fs::read_to_string(setup.path(crate::serve::LOG))?;
     ensure!(log.contains("no throughput at 100 % of the compute units"), "{log}");
     check(&setup, 1)

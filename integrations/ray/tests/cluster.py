@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import graph_checks
+import load_checks
 import ray
 from machines import AUTH_VARIABLES, TIMEOUT_S, Machine, adopt_orphans, check, descendants, end_all, until
 
@@ -299,6 +300,8 @@ def main() -> None:
             test_token(folder, machines[0].head)
             test_deployment(machines, bundle)
             test_hints()
+            load_checks.test_latency(machines)
+            load_checks.test_scaling(machines, bundle)
             graph_checks.test_deadlines()
             graph_checks.test_graph(machines, bundle)
             if importlib.util.find_spec("starlette") is None:

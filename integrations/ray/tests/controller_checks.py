@@ -27,8 +27,8 @@ class Call:
 class Actor:
     """Stands for a replica."""
 
-    def __init__(self, number: int, strategy: Any) -> None:
-        self.number, self.strategy = number, strategy
+    def __init__(self, number: int, strategy: Any, spec: Spec) -> None:
+        self.number, self.strategy, self.spec = number, strategy, spec
         endpoint = Endpoint("u", "f", f"lease-{number}", number, number, number, "node")
         self.says: Any = {"endpoint": endpoint, "problem": None}
         self.is_killed = False
@@ -58,11 +58,11 @@ class Ray:
         return lambda _: self
 
     def options(self, **options: Any) -> mock.Mock:
-        return mock.Mock(remote=lambda *_: self._start(options["scheduling_strategy"]))
+        return mock.Mock(remote=lambda spec, _: self._start(options["scheduling_strategy"], spec))
 
-    def _start(self, strategy: Any) -> Actor:
+    def _start(self, strategy: Any, spec: Spec) -> Actor:
         self.before_start()
-        self.actors.append(Actor(len(self.actors), strategy))
+        self.actors.append(Actor(len(self.actors), strategy, spec))
         return self.actors[-1]
 
     def wait(self, calls: list[Call], timeout: float) -> tuple[list[Call], list[Call]]:
@@ -86,11 +86,13 @@ class Clock:
 
 
 @contextlib.contextmanager
-def played(replicas: int, graph: InGraph | None = None) -> Iterator[tuple[Controller, Ray, Clock, dict[str, str]]]:
-    """A controller whose thread does not run, and its Ray, clock and kept values."""
-    ray, clock, kept = Ray(), Clock(), {"value": str(replicas)}
-    keeper = mock.Mock(value=lambda _: kept["value"], set=lambda value: kept.update(value=value))
-    spec = Spec.of("d", "f", 10, (0.1, 0.2), "1M", "be", replicas, 15)
+def played(
+    replicas: int, graph: InGraph | None = None, scaling: dict[str, int] | None = None
+) -> Iterator[tuple[Controller, Ray, Clock, dict[str, str]]]:
+    """A controller whose threads do not run, and its Ray, clock and kept values."""
+    ray, clock, kept = Ray(), Clock(), {} if scaling else {"value": str(replicas)}
+    keeper = mock.Mock(value=lambda first: kept.get("value", first), set=lambda value: kept.update(value=value))
+    spec = Spec.of("d", "f", 10, (0.1, 0.2), "1M", "be", replicas, 15, headroom=2 if scaling else 0, scaling=scaling)
     with (
         mock.patch.object(controller, "ray", ray),
         mock.patch.object(controller, "time", clock),

@@ -38,6 +38,10 @@ class Handle(atoll_ray.Handle):
             raise DriverLost(str(error)) from error
         return [atoll_ray.Endpoint(**one) for one in answer]
 
+    def _awaited(self, until: float) -> list[atoll_ray.Endpoint]:
+        # The deployment is not scaled by its load.
+        return []
+
     def _why(self) -> str:
         return "see the driver"
 

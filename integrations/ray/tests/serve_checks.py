@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 from graph_checks import floats, numbers
-from machines import TIMEOUT_S, Machine, check, free_port, raises, until
+from machines import TIMEOUT_S, Machine, check, descendants, free_port, program, raises, until
 from ray import serve
 
 import atoll_ray.serve
@@ -53,8 +55,26 @@ def test_serve(machines: list[Machine], bundle: Path) -> None:
     else:
         raise AssertionError("a request without an input was answered")
 
+    before = {lease["lease"] for lease in live()}
+    replicas = [pid for pid in descendants(os.getpid()) if program(pid).startswith("ray::ServeReplica:served")]
+    check(len(replicas) == 2, replicas)
+    os.kill(replicas[0], signal.SIGKILL)
+
+    def is_replaced() -> bool:
+        now = {lease["lease"] for lease in live()}
+        return len(now) == 2 and now != before
+
+    until("Serve replaces a replica that is killed, and its lease ends", is_replaced)
+    answer = until("the proxy knows the replicas", lambda: asked_or_none(proxy, named))
+    check(answer["outputs"][0]["data"] == [7], answer)
+
     serve.delete("served")
     until("the leases are released", lambda: live() == [])
+    limits = {"min_replicas": 1, "max_replicas": 2}
+    serve.run(atoll_ray.serve.app(bundle, name="grows", autoscaling=limits, ttl_s=6, **SHARE), name="grows")
+    until("a deployment that Serve scales has a lease", lambda: len(live()) == 1)
+    serve.delete("grows")
+    until("its lease is released", lambda: live() == [])
     serve.shutdown()
 
 
@@ -63,5 +83,6 @@ def asked_or_none(proxy: Daemon, body: dict[str, Any]) -> Any:
     try:
         return proxy.ask("POST", "/served", body)
     except DaemonError as error:
-        check(error.status in (404, None), error)
+        # A replica that has just died may have been asked.
+        check(error.status in (404, 500, 503, None), error)
         return None

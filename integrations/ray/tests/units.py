@@ -2,7 +2,7 @@
 
     units.py FOLDER
 
-FOLDER is an empty folder. Exits with 0 if all hold.
+FOLDER is an empty folder. ATOLL_PROGRAM names the program, whose rule scales. Exits with 0 if all hold.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import controller_checks
 import daemon_checks
 import driver
 import run_checks
+import scaled_checks
+import scaling_checks
 from audit import History, lanes_granted_twice, promised_twice
 from machines import check, raises
 
@@ -316,6 +318,8 @@ def main() -> None:
     test_time_on_the_way()
     run_checks.test_runs()
     controller_checks.test_all()
+    scaling_checks.test_all()
+    scaled_checks.test_all()
     daemon_checks.test_tensors_over_http()
     test_hints()
     test_tokens(folder)

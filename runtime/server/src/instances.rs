@@ -9,7 +9,7 @@ mod route;
 mod tests;
 
 use crate::names::{BadName, check_name};
-use crate::routes::{Routed, Routes};
+use crate::routes::{Load, Routed, Routes};
 use atoll_core::routing::Standing;
 use atoll_engine::{
     Class, DeviceId, EngineError, FunctionKey, InstanceMemory, ShareClient, ShareError, ShareRequest, ShareSpec, Tenant,
@@ -285,6 +285,12 @@ impl Instances {
     pub(crate) fn standing(&self, key: &FunctionKey, instance: &Instance) -> Option<Standing> {
         let function = function_of(key, instance);
         self.routes.standing(&function, &key.name)
+    }
+
+    /// The requests of an instance since it was created or restored; `None` if the routes do not
+    /// contain it.
+    pub(crate) fn load(&self, key: &FunctionKey, instance: &Instance) -> Option<Load> {
+        self.routes.load(&function_of(key, instance), &key.name)
     }
 
     /// Whether an instance is draining: it gets no new requests, and is removed when its own have

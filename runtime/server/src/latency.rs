@@ -40,7 +40,9 @@ fn bucket(ns: u64) -> usize {
 #[derive(Default)]
 pub(crate) struct Latencies([Counts; 2]);
 
-struct Counts {
+/// Counts of latencies by bucket.
+#[derive(Debug)]
+pub(crate) struct Counts {
     buckets: [AtomicU64; BOUNDS + 1],
     sum_ns: AtomicU64,
 }
@@ -59,21 +61,31 @@ pub(crate) struct Distribution {
     pub(crate) counts: Vec<(usize, u64)>,
 }
 
+impl Counts {
+    /// Counts a latency.
+    pub(crate) fn note(&self, duration: Duration) {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[bucket(ns)].fetch_add(1, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// The distribution; `None` if nothing was counted.
+    pub(crate) fn distribution(&self) -> Option<Distribution> {
+        let all = self.buckets.iter().map(|count| count.load(Ordering::Relaxed));
+        let some: Vec<(usize, u64)> = all.enumerate().filter(|(_, count)| *count > 0).collect();
+        let sum_ns = self.sum_ns.load(Ordering::Relaxed);
+        (!some.is_empty()).then_some(Distribution { sum_ns, counts: some })
+    }
+}
+
 impl Latencies {
     pub(crate) fn note(&self, class: Class, duration: Duration) {
-        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let counts = self.of(class);
-        counts.buckets[bucket(ns)].fetch_add(1, Ordering::Relaxed);
-        counts.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        self.of(class).note(duration);
     }
 
     /// The distribution of a class; `None` if it has had no requests.
     pub(crate) fn distribution(&self, class: Class) -> Option<Distribution> {
-        let counts = self.of(class);
-        let all = counts.buckets.iter().map(|count| count.load(Ordering::Relaxed));
-        let some: Vec<(usize, u64)> = all.enumerate().filter(|(_, count)| *count > 0).collect();
-        let sum_ns = counts.sum_ns.load(Ordering::Relaxed);
-        (!some.is_empty()).then_some(Distribution { sum_ns, counts: some })
+        self.of(class).distribution()
     }
 
     fn of(&self, class: Class) -> &Counts {

@@ -94,6 +94,7 @@ pub use identity::{
 pub use log_control::LogControl;
 pub use otlp::OtlpConfig;
 pub use places::ConnectionLimits;
+pub use repository::scaling::ScalingSettings;
 pub use repository::triton::config_fields;
 pub use server::{Reloader, ServeError, Server};
 pub use service::{ServiceManager, SocketError, Sockets};

@@ -89,6 +89,9 @@ fn write_inputs(setup: &Setup) -> Result<()> {
     let decoders = root().join("tests/python/decoders.py");
     let made = Command::new(python()).arg("-B").arg(decoders).arg(setup.path("")).output()?;
     ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let lease = json!({ "node": "a", "service_ns": 2_000_000, "beside_ns": 1_000_000 });
+    let request = json!({ "at_ns": 0, "lease": 0, "latency_ns": 3_000_000 });
+    std::fs::write(setup.path("run.json"), json!({ "leases": [lease], "requests": [request] }).to_string())?;
     // A model in Triton's layout, which is not loaded.
     let model = setup.path("repository/explained");
     std::fs::create_dir_all(model.join("1"))?;
@@ -186,6 +189,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench branches", &["--kernel-us", "20", "--kernels", "1", "--count", "2"]),
         bench("atoll bench cluster", &["--policy", "cost", "--steps", "50", "--scheduler", "reset"]),
         sample("atoll bench cluster --decisions", &["bench", "cluster", "--decisions=8", "--placements", "20"]),
+        sample("atoll bench cluster --replay", &["bench", "cluster", "--replay", "run.json"]),
         bench("atoll bench disb", &disb),
         bench("atoll bench dkp", &["--only", "vector_add", "--rounds", "1"]),
         sample("atoll bench dkp --architecture", &["bench", "dkp", "--architecture", "gfx90a", "--only", "vector_add"]),

@@ -5,8 +5,9 @@ grants or refuses the instance as a lease, which the replica's actor renews. Req
 daemons: Ray is not on their path.
 
 Start reading at :func:`deploy` and :class:`Handle`. ``holder.py`` (pure Python, without Ray) and ``replica.py`` run on
-each machine. Graphs of functions on several machines begin at :func:`deploy_graph`. ``serve.py``, which is imported on
-its own since it needs ``ray[serve]``, is for applications of Ray Serve.
+each machine. ``scaler.py`` (pure, too) decides which replicas a load needs, and where. Graphs of functions on several
+machines begin at :func:`deploy_graph`. ``serve.py``, which is imported on its own since it needs ``ray[serve]``, is for
+applications of Ray Serve.
 """
 
 from .daemon import Daemon, DaemonError, Lease, LeaseRequest
@@ -15,6 +16,7 @@ from .endpoint import Endpoint, NoReplica
 from .graphs import GraphHandle, deploy_graph, get_graph
 from .node import resources
 from .run import StageFailed
+from .scaling import Scaling
 from .stage import Stage
 from .tensor import Tensor
 
@@ -27,6 +29,7 @@ __all__ = [
     "Lease",
     "LeaseRequest",
     "NoReplica",
+    "Scaling",
     "Stage",
     "StageFailed",
     "Tensor",

@@ -1,6 +1,7 @@
 """The actor of a deployment: starts replicas, replaces dead ones, and gives clients the list of replicas.
 
-The controller of a graph (``graphs.py``) has a controller of this kind for each stage.
+The controller of a graph (``graphs.py``) has a controller of this kind for each stage. If a deployment is scaled by its
+load, a :class:`~atoll_ray.scaler.Scaler` decides which replicas there should be, and where.
 """
 
 from __future__ import annotations
@@ -8,17 +9,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .endpoint import LIST_AGE_S, Endpoint
+from .fleet import Fleet
 from .hints import Hint, Teller
 from .kept import Kept
 from .places import Places
 from .replica import STAGES, STAGES_MAX, Replica
+from .rule import Rule
+from .scaler import Scaler, Slot
+from .scaling import Size
 from .spec import Spec, check_replicas
 
 log = logging.getLogger(__name__)
@@ -32,12 +38,18 @@ SILENT_S = 10.0
 #: A running replica without a lease for this time, in seconds, is replaced, on another machine if Ray finds one.
 UNLEASED_S = 60.0
 
+#: A replica that was placed by its machine's free capacity and is refused for this time, in seconds, is placed anew.
+REFUSED_S = 3.0
+
 #: A surplus replica keeps its lease for this time, in seconds: until no client has it in its list, and for the requests
 #: that are then still running.
 DRAIN_S = LIST_AGE_S + 5.0
 
 #: Time for a replica to release its lease, in seconds. After it the replica is killed, and the lease expires.
 STOP_S = 10.0
+
+#: A request that waits for the first replica asks again within this time, in seconds. Otherwise it has ended.
+WAITING_S = 2.0
 
 #: Longest pause, in seconds, before a replica is started whose predecessors died without a lease.
 BACKOFF_S_MAX = 30.0
@@ -48,7 +60,7 @@ class _Member:
     """A replica as the controller sees it."""
 
     actor: Any
-    #: The copy of the graph that it belongs to; -1 without a graph.
+    #: The copy of the graph that it belongs to, or the number of a replica that is scaled by its load; otherwise -1.
     copy: int
     #: How many of its predecessors in a row have died without ever having had a lease.
     failures: int = 0
@@ -59,6 +71,8 @@ class _Member:
     endpoint: Endpoint | None = None
     problem: str | None = "its machine is not found yet"
     unleased_since: float = field(default_factory=time.monotonic)
+    #: Since when its daemon has refused its first lease; 0 if it has not.
+    refused_since: float = 0.0
     #: When it releases its lease, and the call that does so.
     end_at: float = 0.0
     end_call: Any = None
@@ -98,8 +112,17 @@ class Controller:
         # If Ray has restarted this actor, the number that was asked for last.
         self._kept = None if graph is not None else Kept(f"replicas-{spec.name}")
         first = spec.replicas if graph is None else graph.copies
-        self._target = first if self._kept is None else int(self._kept.value(str(first)))
+        is_counted = self._kept is not None and spec.scaling is None
+        self._target = int(self._kept.value(str(first))) if self._kept is not None and is_counted else first
         self._teller = None if graph is not None else Teller(spec.name)
+        self._is_ended = False
+        # Requests that wait for the first replica, each with when it asked last.
+        self._waiting: dict[str, float] = {}
+        self._scaler: Scaler | None = None
+        self._slots: dict[int, Slot] = {}
+        self._lost: set[int] = set()
+        self._refused: set[int] = set()
+        self._wake = threading.Event()
         self._members: list[_Member] = []
         # Surplus replicas, which release their leases.
         self._ending: list[_Member] = []
@@ -110,7 +133,20 @@ class Controller:
         # Made once, since Ray writes each class into its tables when an actor of it is started for the first time.
         # Ray's types do not have these groups.
         self._class = ray.remote(concurrency_groups={STAGES: STAGES_MAX})(Replica)  # type: ignore[call-overload]
+        if spec.scaling is not None:
+            self._begin_scaling(spec)
         threading.Thread(target=self._run, name="atoll-controller", daemon=True).start()
+
+    def _begin_scaling(self, spec: Spec) -> None:
+        assert spec.scaling is not None and self._kept is not None, "stages of graphs have no settings"
+        size = Size(spec.request.sm_partition, spec.request.quota_request)
+        rule = Rule(spec.scaling.settings(size))
+        first = Scaler(spec, rule)
+        self._scaler = Scaler(spec, rule, self._kept.value(first.text()))
+        self._fleet = Fleet(spec.request.function)
+        self._kept_text = self._scaler.text()
+        self._slots = dict(self._scaler.slots)
+        threading.Thread(target=self._follow_load, name="atoll-scaler", daemon=True).start()
 
     def endpoints(self) -> list[Endpoint]:
         """The replicas that take requests."""
@@ -127,9 +163,30 @@ class Controller:
         with self._lock:
             return {member.copy for member in self._members + self._ending} | set(self._starting)
 
+    def awaited(self, request: str) -> bool:
+        """Notes that a request waits for the first replica. Returns whether one will be started for it."""
+        with self._lock:
+            if self._scaler is None or self._is_ended:
+                return False
+            self._waiting[request] = time.monotonic()
+            if not self._slots:
+                self._wake.set()
+            return True
+
+    def end(self) -> None:
+        """Ends all replicas, which release their leases."""
+        if self._scaler is None:
+            return self.scale(0)
+        with self._lock:
+            self._is_ended = True
+            self._slots = {}
+        self._wake.set()
+
     def scale(self, replicas: int) -> None:
         """Changes the number of replicas. Surplus replicas release their leases."""
         check_replicas(replicas)
+        if self._scaler is not None:
+            raise ValueError(f"deployment `{self._spec.name}` is scaled by its load")
         # One change at a time, so that the kept number is also the target.
         with self._scaling:
             if self._kept is not None:
@@ -142,8 +199,11 @@ class Controller:
         with self._lock:
             replicas = [{"endpoint": member.endpoint, "problem": member.problem} for member in self._members]
             replicas += [{"endpoint": None, "problem": "it is being started"} for _ in self._starting]
-            ending = len(self._ending)
-            return {"target": self._target, "replicas": replicas, "ending": ending, "last_failure": self._last_failure}
+            status = {"target": self._target, "replicas": replicas, "ending": len(self._ending)}
+            if self._scaler is not None:
+                scaling = self._scaler.status() | {"daemons": self._fleet.problem}
+                status |= {"target": len(self._slots), "scaling": scaling}
+            return status | {"last_failure": self._last_failure}
 
     def _run(self) -> None:
         while True:
@@ -153,6 +213,45 @@ class Controller:
             except Exception:
                 log.exception("a check of the replicas of %s failed", self._spec.name)
             time.sleep(LOOK_S)
+
+    def _follow_load(self) -> None:
+        """Decides about the replicas, again and again."""
+        scaler = self._scaler
+        assert scaler is not None and self._spec.scaling is not None, "it is scaled"
+        while not self._is_ended:
+            try:
+                self._decide(scaler)
+            except Exception:
+                log.exception("the replicas of %s were not scaled", self._spec.name)
+            self._wake.wait(self._spec.scaling.interval_ms / 1000)
+            self._wake.clear()
+        scaler.close()
+        self._fleet.close()
+
+    def _decide(self, scaler: Scaler) -> None:
+        """Decides once: asks the daemons for load and room, and sets which replicas there should be."""
+        machines = self._fleet.look()
+        now = time.monotonic()
+        with self._lock:
+            self._waiting = {request: at for request, at in self._waiting.items() if now - at <= WAITING_S}
+            waiting, lost, refused = set(self._waiting), self._lost, self._refused
+            self._lost, self._refused = set(), set()
+            members = [(one.copy, one.endpoint) for one in self._members if one.endpoint is not None]
+            leased = {copy: (endpoint.url, endpoint.instance) for copy, endpoint in members}
+            ending = {(one.endpoint.url, one.endpoint.instance) for one in self._ending if one.endpoint is not None}
+            # They have a replica now, and go there.
+            waiting = set() if leased else waiting
+        for number in refused:
+            scaler.refused(number)
+        for number in lost:
+            scaler.lost(number)
+        scaler.step(int(now * 1e9), machines, leased, ending, waiting)
+        if self._kept is not None and scaler.text() != self._kept_text:
+            self._kept.set(scaler.text())
+            self._kept_text = scaler.text()
+        with self._lock:
+            if not self._is_ended:
+                self._slots = dict(scaler.slots)
 
     def _look(self) -> None:
         for member in list(self._members):
@@ -186,6 +285,8 @@ class Controller:
 
     def _surplus(self) -> list[_Member]:
         """The replicas that are too many. The caller holds the lock."""
+        if self._scaler is not None:
+            return [member for member in self._members if member.copy not in self._slots]
         if self._graph is not None:
             # The same copies of each stage, even if another stage of a lower copy is missing.
             return [member for member in self._members if member.copy >= self._target]
@@ -195,7 +296,9 @@ class Controller:
 
     def _due(self, now: float) -> list[tuple[int, int]]:
         """The replicas to start now, each with its copy and failures before. The caller holds the lock."""
-        if self._graph is None:
+        if self._scaler is not None:
+            missing = sorted(self._slots.keys() - {member.copy for member in self._members})
+        elif self._graph is None:
             missing = [-1] * max(self._target - len(self._members), 0)
         else:
             # A successor waits until its predecessor has left the place.
@@ -213,16 +316,32 @@ class Controller:
             "max_concurrency": 4,
             "scheduling_strategy": self._spec.strategy,
         }
+        spec = self._spec
         if self._graph is not None:
             options["scheduling_strategy"] = self._graph.places.strategy(copy, self._graph.stage)
-        return self._class.options(**options).remote(self._spec, self._bundle)
+        if self._scaler is not None:
+            with self._lock:
+                slot = self._slots.get(copy)
+            # One that is no longer wanted is started, too, and then ended as any other.
+            if slot is not None:
+                spec = spec.sized(slot.size)
+                options["resources"] = spec.resources
+                if slot.node is not None:
+                    # Another machine, if this one is gone.
+                    options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(slot.node, soft=True)
+        return self._class.options(**options).remote(spec, self._bundle)
 
     def _hint(self) -> None:
         """Tells the autoscaler for how many replicas there should be room."""
         if self._teller is None:
             return
         with self._lock:
-            target = self._target
+            target, slots = self._target, list(self._slots.values())
+        if self._scaler is not None:
+            # Further replicas are as large as the newest one.
+            bundles = [self._spec.sized(slot.size).resources for slot in slots]
+            bundles += bundles[-1:] * self._spec.headroom
+            return self._teller.tell(Hint.of(bundles, 1) if self._spec.headroom > 0 and slots else None)
         # All replicas, since the autoscaler counts whole machines and not what is free.
         is_hinted = self._spec.headroom > 0 and target > 0
         hint = Hint.of([self._spec.resources], target + self._spec.headroom) if is_hinted else None
@@ -252,12 +371,31 @@ class Controller:
             member.has_worked, member.unleased_since = True, now
         elif now - member.unleased_since > UNLEASED_S:
             self._drop(member, f"a replica got no lease for {UNLEASED_S:.0f} s: {member.problem}")
+        elif report["problem"] is not None:
+            self._place_anew(member, now)
+
+    def _place_anew(self, member: _Member, now: float) -> None:
+        """Gives up the place of a replica whose machine has no room for it, contrary to what it seemed."""
+        with self._lock:
+            slot = self._slots.get(member.copy)
+            if slot is None or slot.node is None or member.has_worked:
+                return
+            member.refused_since = member.refused_since or now
+            if now - member.refused_since > REFUSED_S:
+                log.info("a replica of %s is placed anew: %s", self._spec.name, member.problem)
+                # With its slot gone, it is a surplus replica.
+                del self._slots[member.copy]
+                self._refused.add(member.copy)
 
     def _drop(self, member: _Member, why: str) -> None:
         log.warning("a replica of %s is replaced: %s", self._spec.name, why)
         with self._lock:
             self._members = [other for other in self._members if other is not member]
             self._last_failure = why
+            if not member.has_worked and member.copy in self._slots:
+                # Its successor is not bound to the machine, which may have no room.
+                self._slots[member.copy] = replace(self._slots[member.copy], node=None)
+                self._lost.add(member.copy)
             if not member.has_worked:
                 not_before = time.monotonic() + pause_after(member.failures)
                 self._vacancies.append(Vacancy(member.copy, member.failures + 1, not_before))

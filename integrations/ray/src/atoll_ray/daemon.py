@@ -106,6 +106,16 @@ class Daemon:
         found: list[dict[str, Any]] = self.ask("GET", "/v2/leases")
         return found
 
+    def loads(self) -> list[dict[str, Any]]:
+        """The requests of each lease of the tenant: how many, and how long they took."""
+        found: list[dict[str, Any]] = self.ask("GET", "/v2/leases/load")
+        return found
+
+    def profile(self, function: str) -> list[dict[str, Any]]:
+        """The points of a function's stored profile; empty if there is none."""
+        found: list[dict[str, Any]] = self.ask("GET", f"/v2/models/{function}/profile")["points"]
+        return found
+
     def is_ready(self, function: str) -> bool:
         """Whether a function takes requests."""
         try:

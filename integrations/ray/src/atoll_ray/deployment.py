@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,14 @@ from .controller import Controller
 from .daemon import Daemon, DaemonError
 from .endpoint import Endpoint, NoReplica
 from .known import ANSWER_S, Known
+from .scaling import Scaling
 from .spec import Spec, check_replicas, priority
 from .tensor import DATATYPES
 
 log = logging.getLogger(__name__)
+
+#: Pause between two questions of a request that waits for the first replica, in seconds.
+WAIT_S = 0.25
 
 #: Status of a request whose lease ended while it waited or ran.
 ENDED = 410
@@ -40,6 +45,7 @@ def deploy(
     ttl_s: int = 15,
     strategy: str = "SPREAD",
     headroom: int = 0,
+    scaling: Scaling | Mapping[str, Any] | None = None,
 ) -> Handle:
     """Starts replicas of a function on the machines of the cluster, and returns at once; see :meth:`Handle.wait`.
 
@@ -49,11 +55,14 @@ def deploy(
     lease of a dead replica ends after ``ttl_s`` seconds. ``strategy`` is Ray's ``SPREAD`` or ``DEFAULT`` (which packs).
     With ``headroom``, Ray's autoscaler is asked for machines with room for so many further replicas.
 
+    With ``scaling``, the number and the sizes of replicas follow the load; see :class:`atoll_ray.Scaling`. Then
+    ``replicas``, ``sm`` and the request of ``quota`` are those at first, and new replicas go where daemons have room.
+
     Raises ``ValueError`` if an argument is invalid or the name is in use.
     """
     bundle, function = load(source)
     name = name or (function if bundle is None else Path(source).stem)
-    spec = Spec.of(name, function, sm, quota, mem, class_, replicas, ttl_s, strategy, headroom)
+    spec = Spec.of(name, function, sm, quota, mem, class_, replicas, ttl_s, strategy, headroom, scaling)
     try:
         controller = actors.start(Controller, _actor(name), spec, bundle)
     except ValueError as error:
@@ -118,7 +127,10 @@ class Handle:
         return list(found)
 
     def scale(self, replicas: int) -> None:
-        """Changes the number of replicas, until the next :meth:`scale`."""
+        """Changes the number of replicas, until the next :meth:`scale`.
+
+        Raises ``ValueError`` if the deployment is scaled by its load.
+        """
         check_replicas(replicas)
         ray.get(self._controller.scale.remote(replicas), timeout=ANSWER_S)
 
@@ -130,7 +142,7 @@ class Handle:
         """
         until = time.monotonic() + timeout_s
         try:
-            self.scale(0)
+            ray.get(self._controller.end.remote(), timeout=ANSWER_S)
             while ((status := self.status())["replicas"] or status["ending"]) and time.monotonic() < until:
                 time.sleep(0.1)
         except RayError as error:
@@ -150,7 +162,8 @@ class Handle:
 
         An input is a NumPy array, or a dictionary with ``datatype``, ``shape`` and ``data``. If a replica has not begun
         a request, the request goes to another replica. If a replica may have begun it, because its answer is lost or
-        the replica's lease ended, it is repeated only if it is ``idempotent``. If a daemon stops,
+        the replica's lease ended, it is repeated only if it is ``idempotent``. Without a replica, a request waits for
+        the first one if the deployment's ``scaling`` starts it. If a daemon stops,
         requests that it ends after its drain time get status 503, like those that a busy daemon refuses; they are
         repeated too. ``timeout_s`` is the
         limit for all attempts together, in seconds.
@@ -163,7 +176,7 @@ class Handle:
         failed: DaemonError | None = None
         tried: set[tuple[str, str]] = set()
         for attempt in range(3):
-            endpoints = self._known.get(attempt > 0, until - time.monotonic())
+            endpoints = self._known.get(attempt > 0, until - time.monotonic()) or self._awaited(until)
             fresh = [one for one in endpoints if (one.url, one.instance) not in tried]
             first = next(self._turn)
             for at in range(len(fresh)):
@@ -179,6 +192,20 @@ class Handle:
                         raise
                     failed = error
         raise NoReplica(f"no replica of `{self.name}` takes requests: {self._why()}") from failed
+
+    def _awaited(self, until: float) -> list[Endpoint]:
+        """Waits for the first replica of a deployment that has none, if its scaling starts one for this request."""
+        waiting = uuid.uuid4().hex
+        while (left := until - time.monotonic()) > 0:
+            try:
+                is_coming = ray.get(self._controller.awaited.remote(waiting), timeout=min(left, ANSWER_S))
+            except RayError:
+                return []
+            found = self._known.get(True, left)
+            if found or not is_coming:
+                return found
+            time.sleep(min(WAIT_S, left))
+        return []
 
     def _why(self) -> str:
         try:

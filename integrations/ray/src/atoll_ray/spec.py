@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .daemon import LeaseRequest
 from .node import demand
+from .scaling import Scaling, Size
 
 #: Classes by their short and long names.
 CLASSES = {
@@ -34,6 +36,8 @@ class Spec:
     strategy: str
     #: Further replicas for which Ray's autoscaler should have room.
     headroom: int
+    #: How it is scaled by its load. ``replicas`` are then those at first.
+    scaling: Scaling | None = None
 
     @classmethod
     def of(
@@ -48,6 +52,7 @@ class Spec:
         ttl_s: int,
         strategy: str = "SPREAD",
         headroom: int = 0,
+        scaling: Scaling | Mapping[str, Any] | None = None,
     ) -> Spec:
         """A deployment. Raises ``ValueError`` for arguments that are invalid for every daemon."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
@@ -65,6 +70,11 @@ class Spec:
             raise ValueError(f"strategy {strategy!r}: it is one of {', '.join(STRATEGIES)}")
         if not 5 <= ttl_s <= 600:
             raise ValueError(f"ttl_s {ttl_s}: 5 to 600 seconds are possible")
+        if scaling is not None:
+            scaling = Scaling.of(scaling)
+            if not scaling.min_replicas <= replicas <= scaling.max_replicas:
+                limits = f"min_replicas {scaling.min_replicas} and max_replicas {scaling.max_replicas}"
+                raise ValueError(f"{replicas} replicas: scaling has {limits}")
         mem_bytes = parse_bytes(mem)
         slots = 1 if CLASSES[class_] == "real-time" else 0
         request = LeaseRequest(
@@ -77,7 +87,14 @@ class Spec:
             real_time_slots=slots,
             ttl_s=ttl_s,
         )
-        return cls(name, request, replicas, demand(sm, low, mem_bytes, slots), strategy, headroom)
+        return cls(name, request, replicas, demand(sm, low, mem_bytes, slots), strategy, headroom, scaling)
+
+    def sized(self, size: Size) -> Spec:
+        """The same with another share for each replica. Its limit in time is at least its request."""
+        limit = max(self.request.quota_limit, size.quota)
+        request = replace(self.request, sm_partition=size.sm, quota_request=size.quota, quota_limit=limit)
+        resources = demand(size.sm, size.quota, request.gpu_mem, request.real_time_slots or 0)
+        return replace(self, request=request, resources=resources)
 
 
 def check_replicas(replicas: int, what: str = "replicas") -> None:

@@ -4,7 +4,7 @@ use super::body::small_json;
 use super::identify::Caller;
 use crate::app::App;
 use crate::requests::error::RequestError;
-use crate::requests::leases;
+use crate::requests::leases::{self, LeaseLoad};
 use atoll_control::{CapacityReport, LeaseHold, LeaseReport, LeaseSpec};
 use axum::Json;
 use axum::body::Body;
@@ -32,6 +32,13 @@ pub(super) async fn list(
     Extension(caller): Caller,
 ) -> Result<Json<Vec<LeaseReport>>, RequestError> {
     Ok(Json(leases::list(&app, &caller).await?))
+}
+
+pub(super) async fn load(
+    State(app): State<Arc<App>>,
+    Extension(caller): Caller,
+) -> Result<Json<Vec<LeaseLoad>>, RequestError> {
+    Ok(Json(leases::load(&app, &caller).await?))
 }
 
 pub(super) async fn grant(

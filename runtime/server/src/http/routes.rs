@@ -107,6 +107,12 @@ const LEASES: &[Route] = &[
         "GET: the leases of the tenant. POST: grants an instance of a function as a lease.",
         || get(leases::list).post(leases::grant),
     ),
+    route(
+        "GET",
+        "/v2/leases/load",
+        "The requests of each lease of the tenant: how many, and how long they took.",
+        || get(leases::load),
+    ),
     route("POST", "/v2/leases/{lease}/renew", "Extends a lease by its time to live.", || post(leases::renew)),
     route("POST", "/v2/leases/{lease}/takeover", "Moves a lease to another holder, with a higher epoch.", || {
         post(leases::take_over)
@@ -136,6 +142,9 @@ const MODEL: &[Route] = &[
     route("GET", "/ready", "Whether the model accepts requests; status 503 if not.", || get(health::model_ready)),
     route("GET", "/config", "The model's configuration in Triton's form.", || get(metadata::config)),
     route("GET", "/stats", "Statistics of the model.", || get(statistics::model)),
+    route("GET", "/profile", "Throughput and latency of the model by share of a device, as measured.", || {
+        get(metadata::profile)
+    }),
     route("POST", "/infer", "Runs the model.", || post(infer::infer)),
     route("POST", "/generate", "Runs the model; inputs and outputs are fields of JSON objects.", || {
         post(generate::generate)

@@ -7,50 +7,53 @@ use serde::Deserialize;
 /// Settings of the autoscaler, which creates, resizes and removes instances of a model by its load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ScalingSettings {
+pub struct ScalingSettings {
     /// Target of the 99th percentile of latency, in milliseconds.
-    pub(crate) latency_ms: u64,
+    pub latency_ms: u64,
     /// Fewest instances. With 0, the default, an idle model has no instances, and its next request
     /// waits until one has started.
     #[serde(default)]
-    pub(crate) min_instances: u32,
+    pub min_instances: u32,
     /// Most instances; 8 if absent. When this number is reached, instances become larger.
     #[serde(default = "max_instances")]
-    pub(crate) max_instances: u32,
+    pub max_instances: u32,
     /// Compute units of an instance in whole percent of a device; 100 if absent. If the model has a
     /// profile, instances have the partition of a point of the profile instead.
     #[serde(default = "sm_partition")]
-    pub(crate) sm_partition: u32,
+    pub sm_partition: u32,
     /// The fraction of the device's time that an instance is guaranteed, in steps of 0.01; 0.2 if
     /// absent. At `max_instances`, an instance may get a multiple of it. If the model has a
     /// profile, instances have the quota of a point of the profile instead.
     #[serde(default = "quota_request", deserialize_with = "percent")]
-    pub(crate) quota_request: u32,
+    pub quota_request: u32,
     /// Upper limit of the fraction of the device's time of an instance. If absent, or less than the
     /// instance's request, it is the request.
     #[serde(default, deserialize_with = "some_percent")]
-    pub(crate) quota_limit: Option<u32>,
+    pub quota_limit: Option<u32>,
     /// Extra capacity in percent of the predicted load, at most 900. If absent, the number of
     /// instances follows what recent requests needed, and a request that needs one more instance
     /// starts it at once; if instances start too slowly for that, 30.
     #[serde(default)]
-    pub(crate) headroom_percent: Option<u64>,
+    pub headroom_percent: Option<u64>,
     /// Interval of decisions in milliseconds: 100 to 86400000; 1000 if absent.
     #[serde(default = "interval_ms")]
-    pub(crate) interval_ms: u64,
+    pub interval_ms: u64,
     /// How long the capacity has to exceed the load before instances are removed, in milliseconds;
     /// 30000 if absent.
     #[serde(default = "cool_down_ms")]
-    pub(crate) cool_down_ms: u64,
+    pub cool_down_ms: u64,
     /// Time without requests after which the last instance is removed, in milliseconds; 60000 if
     /// absent.
     #[serde(default = "idle_ms")]
-    pub(crate) idle_ms: u64,
+    pub idle_ms: u64,
 }
 
 impl ScalingSettings {
     /// Checks the values.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// Names the first value that is not possible.
+    pub fn check(&self) -> Result<(), String> {
         let times = [("latency_ms", self.latency_ms), ("cool_down_ms", self.cool_down_ms), ("idle_ms", self.idle_ms)];
         if let Some((name, ms)) = times.into_iter().find(|(_, ms)| *ms > SCALING_MS_MAX) {
             return Err(format!("scaling: {name} is {ms}; at most {SCALING_MS_MAX}, a day, are possible"));
@@ -76,7 +79,7 @@ impl ScalingSettings {
     }
 
     /// The configuration of the autoscaler.
-    pub(crate) fn config(&self) -> ScalingConfig {
+    pub fn config(&self) -> ScalingConfig {
         let ns = |ms: u64| ms.saturating_mul(1_000_000);
         ScalingConfig {
             slo_ns: ns(self.latency_ms),

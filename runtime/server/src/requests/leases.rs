@@ -5,10 +5,12 @@ use crate::control::devices::report;
 use crate::graphs::Functions;
 use crate::identity::Principal;
 use crate::inference::blocking;
+use crate::latency::{BOUNDS, bound_ns};
 use crate::leases::{Home, LeaseError, Leases, Target};
 use crate::limits::LEASE_TICK;
 use atoll_control::{CapacityReport, DeviceCapacity, FreeShare, LeaseHold, LeaseReport, LeaseSpec};
 use atoll_engine::{Class, FunctionKey, Tenant};
+use serde::Serialize;
 use std::sync::Arc;
 use tokio::time::MissedTickBehavior;
 
@@ -36,6 +38,61 @@ pub(crate) async fn capacity(app: &Arc<App>, caller: &Principal) -> Result<Capac
             promised_real_time_slots: promised.real_time_slots,
         });
         Ok(CapacityReport { leases: count, devices: devices.collect() })
+    })
+    .await
+}
+
+/// The requests of a lease's instance since the grant, or since the daemon's last start.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct LeaseLoad {
+    lease: u64,
+    instance: String,
+    /// Requests that were given to the instance.
+    begun: u64,
+    /// Those of them that have not ended.
+    in_flight: u32,
+    /// Device time of a request, as a mean, in nanoseconds; `None` before the first one has ended.
+    service_ns: Option<u64>,
+    /// Those that have ended, by the time that each took.
+    ended: Vec<Ended>,
+}
+
+/// Requests that took more than `over_ns` and at most `up_to_ns` nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Ended {
+    over_ns: u64,
+    /// `None` without a limit.
+    up_to_ns: Option<u64>,
+    requests: u64,
+}
+
+impl Ended {
+    fn of(bucket: usize, requests: u64) -> Ended {
+        let over_ns = bucket.checked_sub(1).map_or(0, bound_ns);
+        Ended { over_ns, up_to_ns: (bucket < BOUNDS).then(|| bound_ns(bucket)), requests }
+    }
+}
+
+/// The load of each lease that the caller may see.
+pub(crate) async fn load(app: &Arc<App>, caller: &Principal) -> Result<Vec<LeaseLoad>, LeaseError> {
+    let caller = caller.clone();
+    on(app, move |app, leases| {
+        let of = |lease: LeaseReport| {
+            let key = FunctionKey { tenant: lease.tenant, name: lease.instance };
+            let instance = app.instances.find(&key)?;
+            let load = app.instances.load(&key, &instance)?;
+            let standing = app.instances.standing(&key, &instance);
+            let counts = load.ended.into_iter().flat_map(|ended| ended.counts);
+            Some(LeaseLoad {
+                lease: lease.lease,
+                instance: key.name,
+                begun: load.begun,
+                in_flight: standing.map_or(0, |standing| standing.in_flight),
+                service_ns: standing.and_then(|standing| standing.service_ns),
+                ended: counts.map(|(bucket, requests)| Ended::of(bucket, requests)).collect(),
+            })
+        };
+        Ok(leases.list(&caller).into_iter().filter_map(of).collect())
     })
     .await
 }
@@ -152,4 +209,19 @@ fn target(app: &App, caller: &Principal, name: &str) -> Result<Target, LeaseErro
         )));
     };
     Ok(Target { tenant: key.tenant.clone(), function: key.name.clone(), class: model.class(), device })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_of_ended_requests_follow_each_other() {
+        assert_eq!(Ended::of(0, 3), Ended { over_ns: 0, up_to_ns: Some(bound_ns(0)), requests: 3 });
+        for bucket in 1..BOUNDS {
+            assert_eq!(Some(Ended::of(bucket, 1).over_ns), Ended::of(bucket - 1, 1).up_to_ns);
+        }
+        let last = Ended::of(BOUNDS, 1);
+        assert_eq!((last.over_ns, last.up_to_ns), (bound_ns(BOUNDS - 1), None));
+    }
 }

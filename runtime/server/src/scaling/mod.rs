@@ -6,6 +6,9 @@
 //! instance, and which instances move for it (`placing`). Instances that an operator created count
 //! as capacity and are never changed. An instance is drained before it is removed: it gets no new
 //! requests, and is removed when its own have ended.
+//!
+//! Instances of leases are scaled by the engine that holds the leases, which gets the stored profile
+//! of a model from here (`stored`).
 
 pub(crate) mod basis;
 pub(crate) mod driver;
@@ -15,4 +18,7 @@ mod placing;
 mod queue;
 mod stages;
 pub(crate) mod state;
+mod stored;
 pub(crate) mod wait;
+
+pub(crate) use stored::StoredProfile;

@@ -178,7 +178,7 @@ fn a_tenant_may_what_its_section_says() {
         hidden.head.to_ascii_lowercase().split("date").next(),
         missing.head.to_ascii_lowercase().split("date").next()
     );
-    for path in ["", "/ready", "/config", "/stats", "/trace/setting"] {
+    for path in ["", "/ready", "/config", "/stats", "/profile", "/trace/setting"] {
         let [hidden, missing] =
             ["secret", "absent"].map(|name| daemon.ask_as(&vision, &format!("/v2/models/{name}{path}"), None).text());
         assert_eq!(hidden, missing.replace("absent", "secret"), "{path}");

@@ -3,6 +3,8 @@
 mod annotations;
 mod hold;
 mod holder;
+mod rule;
+mod scale;
 
 use super::functions::ls::class_name;
 use super::instance::parse_number;
@@ -45,6 +47,10 @@ enum Command {
     /// End a lease, and with it its instance
     Release(HoldArgs),
     Hold(hold::Args),
+    /// Decide how many replicas of a function a load needs, and of which size: a filter for placement
+    /// engines, which measure the load and start the replicas
+    #[command(after_help = scale::EXAMPLES)]
+    Scale,
     /// List leases
     Ls(ListArgs),
     /// Report the capacity of each device, and the part that is promised to leases
@@ -147,6 +153,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             if args.json { print_json(&serde_json::json!({ "released": args.lease })) } else { Ok(()) }
         }
         Command::Hold(args) => hold::run(&args),
+        Command::Scale => scale::run(),
         Command::Ls(ListArgs { json, control }) => {
             let leases = control.connect()?.leases().classify()?;
             if json { print_json(&leases) } else { Ok(print(&table(&leases))?) }

@@ -3,6 +3,7 @@
 mod decisions;
 #[cfg(feature = "compiler")]
 mod mixes;
+mod replay;
 mod scheduler;
 mod thesis;
 mod workload;
@@ -33,6 +34,7 @@ Examples:
   atoll bench cluster --arrivals azure --clients 200 --devices 1000 --rate 0.7
   atoll bench cluster --policy cost --clients 8 --real-time 2 --rate 0.08 --scheduler reset
   atoll bench cluster --decisions=250,1000,4000 --functions 200
+  atoll bench cluster --replay run.json
   atoll bench cluster --mixes";
 
 /// Compare placement policies on simulated clusters
@@ -52,6 +54,12 @@ pub(crate) struct Args {
     #[cfg(feature = "compiler")]
     #[arg(long, conflicts_with_all = ["thesis", "scheduler", "decisions"])]
     mixes: bool,
+
+    /// Predict the latencies of a recorded run of leases, and compare their mean and 99th percentile
+    /// with the measured ones. The file has `leases`, each with `node`, `service_ns` and
+    /// `beside_ns`, and `requests`, each with `at_ns`, `lease` and `latency_ns`
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["thesis", "scheduler", "decisions", "trace"])]
+    replay: Option<PathBuf>,
 
     /// Policies [default: all]
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
@@ -146,6 +154,9 @@ pub(super) fn policies(names: &[String]) -> Result<Vec<&'static PlacementEntry>>
 pub(crate) fn run(args: &Args) -> Result<Findings> {
     if args.thesis {
         return thesis::run();
+    }
+    if let Some(path) = &args.replay {
+        return replay::run(path).or_user_error();
     }
     let policies = policies(&args.policy).or_user_error()?;
     if args.decisions.is_given() {

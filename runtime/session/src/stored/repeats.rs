@@ -202,10 +202,8 @@ impl Repeats {
         let Some((runs, function)) = self.runs.get_mut(&shape).zip(self.free.pop()) else { return };
         runs.function = Some(function);
         Record::Store { function, inputs: &runs.inputs.write() }.write(&mut self.out);
-        let (inputs, bytes) = (runs.inputs.count(), runs.inputs.bytes());
-        self.note(format!(
-            "{calls} calls are stored function {function} from now on; its inputs are {inputs} fields with {bytes} bytes"
-        ));
+        let bytes = runs.inputs.bytes();
+        self.note(format!("{calls} calls are stored function {function} from now on, with {bytes} bytes of input"));
     }
 
     /// Makes the server drop a function.

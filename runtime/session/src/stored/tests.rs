@@ -114,7 +114,7 @@ fn equal_runs_become_one_call() {
         let notes = pair.repeats.take_notes();
         assert_eq!(
             notes,
-            ["23 calls are stored function 1 from now on; its inputs are 1 fields with 100 bytes"],
+            ["23 calls are stored function 1 from now on, with 100 bytes of input"],
             "the data that differs is the only input"
         );
         let before = pair.bytes;
@@ -301,7 +301,7 @@ fn random_programs_reach_the_server_as_they_are() {
         counts[pair.send(&message(&records)) as usize] += 1;
         assert!(pair.shelf.size().0 <= 3 && pair.shelf.size().1 <= 16 << 10);
     }
-    assert!(counts[Called as usize] > 1000 && counts[Differs as usize] > 100, "{counts:?}");
+    assert!(counts[Called as usize] > 1000 && counts[Differs as usize] > 0, "{counts:?}");
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn offers_have_limits() {
     assert_eq!((read.functions, read.bytes), (STORED_FUNCTIONS_MAX, STORED_BYTES_MAX));
     assert_eq!(read.shapes.len(), (bytes.len() - 12) / (32 + 8 + 16));
     assert_eq!(read.shapes[0], shape);
-    for end in (0..bytes.len()).filter(|end| *end < 12 || (end - 12) % 56 != 0).take(500) {
+    for end in (0..bytes.len()).filter(|end| *end < 12 || !(end - 12).is_multiple_of(56)).take(500) {
         assert!(Offer::read(&bytes[..end]).is_err(), "cut at {end}");
     }
 }

@@ -41,7 +41,7 @@ fn repeated_work_is_sent_as_calls_with_the_same_results() -> Result<()> {
     let setup = Setup::start(&[], CONFIG)?;
     let program = program()?;
     same(&setup, &program, &["--tenant", "team"], &["loop", "50"])?;
-    ensure!(counts(&setup)? == [0.0; 2], "nobody asked for it");
+    ensure!(counts(&setup)? == [0.0; 2], "no program asked for it");
     // The first round also allocates; three are recorded, and one is stored.
     same(&setup, &program, &storing("team"), &["loop", "50"])?;
     ensure!(counts(&setup)? == [45.0, 0.0], "{:?}\n{}", counts(&setup)?, log(&setup));

@@ -253,7 +253,7 @@ impl<T: Transport> Client<T> {
     /// Turns the buffer into a call of a stored function, if it has the same calls.
     fn shorten(&mut self) {
         let Some(repeats) = &mut self.repeats else { return };
-        self.recorder.reform(repeats.next(self.recorder.records()));
+        self.recorder.reform(repeats.form_of(self.recorder.records()));
         repeats.take_notes().iter().for_each(|note| self.transport.note(note));
     }
 

@@ -123,7 +123,7 @@ impl Repeats {
     }
 
     /// The form in which the next message is sent. It is sent in any case.
-    pub(crate) fn next(&mut self, records: &[u8]) -> Form<'_> {
+    pub(crate) fn form_of(&mut self, records: &[u8]) -> Form<'_> {
         self.out.clear();
         let Some((shape, calls)) = shape(records) else { return Form::Calls };
         if calls < STORED_CALLS_MIN || records.len() > self.bytes_max {

@@ -40,7 +40,7 @@ impl Pair {
 
     /// Sends a message, and checks that the server has it.
     fn send(&mut self, message: &[u8]) -> Sent {
-        let sent = match self.repeats.next(message) {
+        let sent = match self.repeats.form_of(message) {
             Form::Calls => message.to_vec(),
             Form::Behind(records) => [records, message].concat(),
             Form::Instead(records) => records.to_vec(),

@@ -110,6 +110,9 @@ fn programs_on_other_machines_do_what_local_ones_do() -> Result<()> {
     for arguments in [&["loop", "50"][..], &["streams"], &["threads"]] {
         same(&network.setup, &programs, &as_texts(&by_token), arguments)?;
     }
+    let storing = [&as_texts(&by_token)[..], &["--stored-functions"]].concat();
+    same(&network.setup, &programs, &storing, &["loop", "50"])?;
+    ensure!(metric(&network.setup.daemon, "atoll_cuda_stored_calls_total")? == 45.0);
     let output = network.run(&programs, &by_token, &["fork"])?;
     ensure!(text(&output.stdout) == "child 42, parent 7\n", "{}\n{}", text(&output.stdout), text(&output.stderr));
     for arguments in [&["table"][..], &["flood", "2"], &["wild"]] {

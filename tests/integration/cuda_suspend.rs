@@ -112,6 +112,34 @@ fn a_session_that_is_suspended_moved_and_resumed_gives_the_same_result() -> Resu
 }
 
 #[test]
+fn a_session_keeps_its_stored_functions_when_it_moves() -> Result<()> {
+    let options = two_hosts()?;
+    let setup = Setup::start(&options.each_ref().map(String::as_str), CONFIG)?;
+    let program = session_program()?;
+    let mut client = setup.client()?;
+    let mut steps = Steps::start(&setup, &program, &["--device", "host:0", "--stored-functions=2"], 1_000_000)?;
+    let stored = |client: &mut Client| -> Result<[u64; 3]> {
+        let CudaSessionReport { stored_functions, stored_calls, stored_differences, .. } = only(client)?;
+        Ok([stored_functions, stored_calls, stored_differences])
+    };
+    // Two steps are recorded, the third is stored.
+    for calls in [0, 0, 0, 1, 2] {
+        steps.step(&setup)?;
+        ensure!(stored(&mut client)?[1] == calls, "{:?}", stored(&mut client)?);
+    }
+    ensure!(stored(&mut client)? == [1, 2, 0]);
+    let number = only(&mut client)?.session;
+    client.suspend_cuda_session(number)?;
+    steps.step(&setup)?;
+    let report = client.resume_cuda_session(number, Some("host:1"))?;
+    ensure!(report.device == "host:1" && report.stored_functions == 1, "{report:?}");
+    steps.step(&setup)?;
+    ensure!(stored(&mut client)? == [1, 4, 0]);
+    steps.end()?;
+    all_gone(&setup)
+}
+
+#[test]
 fn sessions_move_while_others_flood_their_devices() -> Result<()> {
     let options = two_hosts()?;
     let setup = Setup::start(&options.each_ref().map(String::as_str), CONFIG)?;

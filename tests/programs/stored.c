@@ -3,6 +3,7 @@
  * stored once SEED        works once, with data from SEED, and prints the result
  * stored loop ROUNDS      repeats the work with other data
  * stored state ROUNDS     repeats work that continues with the result of the round before
+ * stored shapes ROUNDS    repeats the work; some rounds have other sizes, or more of it
  * stored sizes COUNT      works with COUNT numbers
  * stored pointers SEED    stores a pointer in memory, and reads through it
  * stored addresses SEED   copies an address to the device */
@@ -139,6 +140,11 @@ int main(int count, char **arguments) {
             fill(weights, round + 2, 1, words);
             multiply(words);
             print(data, words);
+        }
+    } else if (!strcmp(mode, "shapes")) {
+        for (unsigned round = 0; round < number; round++) {
+            if (round % 7 == 6) multiply(words);
+            work(1000 * round, round == 33 ? words / 2 : round % 5 == 4 ? words - round % 3 : words);
         }
     } else if (!strcmp(mode, "sizes")) {
         work(number, words);

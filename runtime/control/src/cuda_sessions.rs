@@ -21,6 +21,15 @@ pub struct CudaSessionReport {
     /// For how long no work of it has run, in seconds. `None` if work is running, or if the memory is
     /// not on the device.
     pub idle_s: Option<f64>,
+    /// Functions that it has stored: runs that it sends as one call.
+    #[serde(default)]
+    pub stored_functions: u64,
+    /// Runs that were sent as a call of a stored function.
+    #[serde(default)]
+    pub stored_calls: u64,
+    /// Runs that differed from a stored function and were sent as their calls.
+    #[serde(default)]
+    pub stored_differences: u64,
 }
 
 /// Where the memory of a session is.

@@ -1,5 +1,6 @@
 //! The socket to the server.
 
+use crate::log::log;
 use atoll_session::{Address, Lost, Transport};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -53,6 +54,10 @@ impl Transport for Link {
             }
         }
         Ok(())
+    }
+
+    fn note(&mut self, line: &str) {
+        log(&line);
     }
 
     fn receive_to(&mut self, address: u64, bytes: u64) -> Result<(), Lost> {

@@ -176,6 +176,29 @@ fn each_copy_back_is_one_message() {
 }
 
 #[test]
+fn work_that_repeats_is_sent_as_one_record() {
+    let stored = |arguments: &[&str]| {
+        let (direct, _) = output(built().command(&built().linked(), "direct").args(arguments));
+        let sessions = Sessions::start();
+        let mut command = built().command(&built().linked(), "shim");
+        command.env("ATOLL_SESSION", sessions.address.to_string()).env("ATOLL_SESSION_TERMS", "stored_functions=3");
+        let (shim, said) = output(command.args(arguments));
+        assert_eq!(shim, direct, "{said}");
+        (sessions.report(), said)
+    };
+    let (report, said) = stored(&["loop", "500"]);
+    assert_eq!(said, "atoll: 3 calls are stored function 1 from now on, with 256 bytes of input\n");
+    assert_eq!((report.launches, report.messages, report.failures), (500, 502, 0));
+    // The image, the kernel, an allocation with the first run, three runs, and the one that is
+    // stored. Each of the others is one record.
+    assert_eq!((report.calls, report.records), (2 + 4 + 499 * 3, 2 + 4 + 3 * 3 + 4 + 495));
+    assert_eq!((report.stored.calls, report.stored.stores, report.stored.differences), (495, 1, 0));
+    for arguments in [["streams", ""], ["threads", ""], ["errors", ""]] {
+        stored(&arguments);
+    }
+}
+
+#[test]
 fn streams_events_and_pinned_memory_work() {
     let (text, report, said) = both(&built().looking(), &["streams"]);
     assert!(text.contains("time passed"), "{text}");

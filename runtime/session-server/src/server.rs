@@ -5,7 +5,8 @@ use crate::outgoing::Outgoing;
 use crate::recording::Recordings;
 use atoll_cuda::Gpu;
 use atoll_session::{
-    Backend, Code, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Output, Refused, Replayer, Report, Span, Welcome, limits,
+    Backend, Code, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Output, Refused, Replayer, Report, Span, Terms, Welcome,
+    limits,
 };
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -276,16 +277,21 @@ fn greet<B: Backend>(
     match admitted {
         Ok((backend, memory, facts)) => {
             let facts = &facts[..facts.len().min(limits::FACTS_BYTES_MAX as usize)];
+            let mut replayer = Replayer::new(backend, memory);
+            let stores = Terms::read(&terms).is_ok_and(|terms| terms.stored_functions.is_some());
+            let offer = if stores { replayer.offer() } else { Vec::new() };
             let welcome = Welcome {
                 version: limits::VERSION,
                 refusal: None,
                 memory_at: memory.at,
                 memory_bytes: memory.bytes,
                 facts_bytes: facts.len() as u32,
+                offer_bytes: offer.len() as u32,
             };
-            let sent = [welcome.write().as_slice(), facts].iter().try_for_each(|part| outgoing.write(part));
+            let head = welcome.write();
+            let sent = [&head[..], facts, &offer].iter().try_for_each(|part| outgoing.write(part));
             sent.and_then(|()| outgoing.flush()).map_err(|lost| lost.to_string())?;
-            Ok(Replayer::new(backend, memory))
+            Ok(replayer)
         }
         Err((code, why)) => {
             // The client may have closed the connection; the reason of the refusal is returned in

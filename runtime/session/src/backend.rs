@@ -4,6 +4,8 @@ use crate::code::Code;
 use crate::facts::KernelFacts;
 use crate::ranges::Span;
 use crate::record::Record;
+use crate::report::StoredCounts;
+use crate::stored::{KnownShape, Offer};
 use std::sync::Arc;
 
 /// A launch whose arguments have been checked.
@@ -58,6 +60,18 @@ pub trait Backend {
 
     /// Keeps an image that was loaded, for later sessions of the same owner.
     fn keep_image(&mut self, _digest: [u8; 32], _image: &Arc<[u8]>) {}
+
+    /// The stored functions that the session may have, with the shapes of functions that earlier
+    /// sessions of the same owner have stored. Asked once, if the client wants any.
+    fn offer(&mut self) -> Offer {
+        Offer::default()
+    }
+
+    /// Keeps the shape of a function that was stored, for later sessions of the same owner.
+    fn keep_shape(&mut self, _shape: KnownShape) {}
+
+    /// Observes the counts of stored functions, after a message that changed them.
+    fn observe_stored(&mut self, _counts: StoredCounts) {}
 
     /// Observes a call after it was carried out, with its answer or its error; for recordings
     /// ([`crate::Item`]).

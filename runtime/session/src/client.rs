@@ -14,6 +14,8 @@ use crate::limits::{TERMS_BYTES_MAX, VERSION};
 use crate::ranges::{Ranges, Span};
 use crate::record::Record;
 use crate::recorder::Recorder;
+use crate::stored::{Offer, Repeats};
+use crate::terms::Terms;
 use crate::transport::{Lost, Transport};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -47,6 +49,8 @@ pub struct Client<T> {
     facts: DeviceFacts,
     memory: Span,
     recorder: Recorder,
+    /// The runs of the program, if it has stored functions.
+    repeats: Option<Repeats>,
     arena: Arena,
     ranges: Ranges<memory::Owner>,
     /// Copies to the host whose records are in the buffer, in the order of the records.
@@ -76,7 +80,8 @@ impl<T: Transport> Client<T> {
         Client::open_with(transport, memory_bytes, "")
     }
 
-    /// Begins a session with terms, which only the server interprets ([`crate::Terms`]).
+    /// Begins a session with terms ([`crate::Terms`]). Of these, the client interprets only
+    /// `stored_functions`.
     pub fn open_with(mut transport: T, memory_bytes: u64, terms: &str) -> Result<Client<T>, (Code, String)> {
         let lost = |lost: Lost| (Code::DEVICE_UNAVAILABLE, lost.to_string());
         let wire = |error: WireError| (Code::DEVICE_UNAVAILABLE, format!("not a session server: {error}"));
@@ -92,6 +97,8 @@ impl<T: Transport> Client<T> {
         let welcome = Welcome::read(&bytes).map_err(wire)?;
         let mut facts = vec![0; welcome.facts_bytes as usize];
         transport.receive(&mut facts).map_err(lost)?;
+        let mut offer = vec![0; welcome.offer_bytes as usize];
+        transport.receive(&mut offer).map_err(lost)?;
         if welcome.version != VERSION {
             let text = format!("the server speaks version {} of the session protocol, not {VERSION}", welcome.version);
             return Err((Code::SYSTEM_DRIVER_MISMATCH, text));
@@ -101,11 +108,18 @@ impl<T: Transport> Client<T> {
         }
         let facts = DeviceFacts::read(&facts).map_err(wire)?;
         let memory = Span { at: welcome.memory_at, bytes: welcome.memory_bytes };
+        // The server has refused terms that are not valid.
+        let after = Terms::read(terms).ok().and_then(|terms| terms.stored_functions).filter(|_| !offer.is_empty());
+        let repeats = match after {
+            Some(after) => Repeats::new(after, &Offer::read(&offer).map_err(wire)?),
+            None => None,
+        };
         Ok(Client {
             transport,
             facts,
             memory,
             recorder: Recorder::default(),
+            repeats,
             arena: Arena::new(memory),
             ranges: Ranges::default(),
             copies: Vec::new(),
@@ -200,6 +214,7 @@ impl<T: Transport> Client<T> {
             // The server must answer a message that has copies to the host.
             self.complete_copies()?;
         } else if self.recorder.is_full() {
+            self.shorten();
             let sent = self.transport.send(self.recorder.message(Kind::Post));
             self.recorder.sent();
             sent.map_err(|lost| self.lose(lost))?;
@@ -235,8 +250,16 @@ impl<T: Transport> Client<T> {
         }
     }
 
+    /// Turns the buffer into a call of a stored function, if it has the same calls.
+    fn shorten(&mut self) {
+        let Some(repeats) = &mut self.repeats else { return };
+        self.recorder.reform(repeats.form_of(self.recorder.records()));
+        repeats.take_notes().iter().for_each(|note| self.transport.note(note));
+    }
+
     /// Sends the buffer and receives the answer.
     fn exchange(&mut self) -> Result<(Answer, Vec<u8>), Lost> {
+        self.shorten();
         let sent = self.transport.send(self.recorder.message(Kind::Call));
         let sequence = self.recorder.sent();
         self.copies_bytes = 0;

@@ -58,6 +58,11 @@ impl<'a> Reader<'a> {
         F::read(self)
     }
 
+    /// The bytes that are left.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
     /// Number of bytes that are left.
     pub(crate) fn left(&self) -> usize {
         self.0.len()
@@ -66,6 +71,9 @@ impl<'a> Reader<'a> {
 
 /// A field of a message.
 pub(crate) trait Field<'a>: Sized {
+    /// Bytes of its size, which precede its contents.
+    const LEAD: usize = 0;
+
     fn read(reader: &mut Reader<'a>) -> Result<Self, WireError>;
     fn write(&self, to: &mut Vec<u8>);
 }
@@ -107,6 +115,8 @@ impl<'a, const N: usize> Field<'a> for [u8; N] {
 }
 
 impl<'a> Field<'a> for &'a [u8] {
+    const LEAD: usize = size_of::<u64>();
+
     fn read(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
         let count = reader.get::<u64>()?;
         reader.take(count)
@@ -119,6 +129,8 @@ impl<'a> Field<'a> for &'a [u8] {
 }
 
 impl<'a> Field<'a> for &'a str {
+    const LEAD: usize = size_of::<u64>();
+
     fn read(reader: &mut Reader<'a>) -> Result<&'a str, WireError> {
         std::str::from_utf8(reader.get::<&[u8]>()?).map_err(|_| WireError::Text)
     }

@@ -3,7 +3,9 @@
 
 use crate::code::Code;
 use crate::field::{Field, Reader, WireError};
-use crate::limits::{ANSWER_BYTES_MAX, FACTS_BYTES_MAX, MESSAGE_BYTES_MAX, TERMS_BYTES_MAX, TOKEN_BYTES_MAX, VERSION};
+use crate::limits::{
+    ANSWER_BYTES_MAX, FACTS_BYTES_MAX, MESSAGE_BYTES_MAX, OFFER_BYTES_MAX, TERMS_BYTES_MAX, TOKEN_BYTES_MAX, VERSION,
+};
 
 /// First bytes of both greetings.
 pub const MAGIC: [u8; 8] = *b"ATOLLSES";
@@ -99,6 +101,9 @@ pub struct Welcome {
     pub memory_bytes: u64,
     /// Bytes that follow: facts about the device, or the reason of a refusal as text.
     pub facts_bytes: u32,
+    /// Bytes that follow these: what the session may store ([`crate::Offer`]); 0 if it stores
+    /// nothing.
+    pub offer_bytes: u32,
 }
 
 impl Welcome {
@@ -110,7 +115,7 @@ impl Welcome {
         self.memory_at.write(&mut bytes);
         self.memory_bytes.write(&mut bytes);
         self.facts_bytes.write(&mut bytes);
-        0u32.write(&mut bytes);
+        self.offer_bytes.write(&mut bytes);
         bytes
     }
 
@@ -118,7 +123,8 @@ impl Welcome {
     pub fn refusal(code: Code, why: &str) -> Vec<u8> {
         let why = &why.as_bytes()[..why.len().min(FACTS_BYTES_MAX as usize)];
         let facts_bytes = why.len() as u32;
-        let welcome = Welcome { version: VERSION, refusal: Some(code), memory_at: 0, memory_bytes: 0, facts_bytes };
+        let refusal = Some(code);
+        let welcome = Welcome { version: VERSION, refusal, memory_at: 0, memory_bytes: 0, facts_bytes, offer_bytes: 0 };
         [welcome.write().as_slice(), why].concat()
     }
 
@@ -130,7 +136,9 @@ impl Welcome {
         let refusal = optional(reader.get()?);
         let (memory_at, memory_bytes, facts_bytes) = (reader.get()?, reader.get()?, reader.get()?);
         within("the size of facts", facts_bytes, FACTS_BYTES_MAX)?;
-        Ok(Welcome { version, refusal, memory_at, memory_bytes, facts_bytes })
+        let offer_bytes = reader.get()?;
+        within("the size of an offer", offer_bytes, OFFER_BYTES_MAX)?;
+        Ok(Welcome { version, refusal, memory_at, memory_bytes, facts_bytes, offer_bytes })
     }
 }
 
@@ -259,6 +267,7 @@ mod tests {
             memory_at: 1 << 40,
             memory_bytes: 1 << 30,
             facts_bytes: 17,
+            offer_bytes: 19,
         };
         assert_eq!(Welcome::read(&welcome.write().try_into().expect("its size")), Ok(welcome));
         let frame = Frame { kind: Kind::Call, sequence: 9, bytes: 80 };

@@ -23,6 +23,7 @@
 //! | `transport` | [`Transport`]: how a client sends and receives |
 //! | `backend` | [`Backend`]: the device of a session |
 //! | `replay` | [`Replayer`]: checks a message and carries it out |
+//! | `stored` | messages that are sent again and again, kept on the server as stored functions |
 //! | `refused` | [`Output`], [`Refused`]: where answers go, and why a session is ended |
 //! | `image` | checks images of modules; [`ptx`]: the PTX of an image |
 //! | `recording` | [`Recording`]: the calls of a session in a file; [`Function`]: what it repeats |
@@ -65,6 +66,7 @@ mod recording;
 mod refused;
 mod replay;
 mod report;
+mod stored;
 mod terms;
 mod ticket;
 mod transport;
@@ -92,7 +94,8 @@ pub use recording::{
 };
 pub use refused::{Output, Refused};
 pub use replay::Replayer;
-pub use report::Report;
+pub use report::{Report, StoredCounts};
+pub use stored::{KnownShape, Offer, Places};
 pub use terms::{Terms, TermsError};
 pub use ticket::{PASS_BYTES, PASS_MAGIC, Pass, RESUME_BYTES, RESUME_MAGIC, Resume, SECRET_BYTES, Ticket};
 pub use transport::{Lost, Transport};

@@ -1,7 +1,7 @@
 //! Every limit of the protocol.
 
 /// The version of the protocol; client and server must have the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Maximum size of a token in bytes.
 pub const TOKEN_BYTES_MAX: u32 = 1024;
@@ -89,3 +89,32 @@ pub const GRAPH_DEPTH_MAX: usize = 32;
 
 /// Maximum size in bytes of a file with a recorded session. It is read into memory.
 pub const RECORDING_BYTES_MAX: u64 = 4 << 30;
+
+/// Smallest number of calls of a stored function: a copy to the device, a launch and a copy back.
+pub const STORED_CALLS_MIN: usize = 3;
+
+/// Maximum number of stored functions of a session.
+pub const STORED_FUNCTIONS_MAX: u32 = 64;
+
+/// Maximum size in bytes of the records of a session's stored functions: eight of the largest that a
+/// client sends. The client has them, too, with those of calls that may become one.
+pub const STORED_BYTES_MAX: u64 = 32 << 20;
+
+/// Maximum number of inputs of a stored function.
+pub const STORED_INPUTS_MAX: usize = 1 << 16;
+
+/// Maximum number of messages with different kinds or sizes of calls that a client remembers.
+pub const STORED_SHAPES_MAX: usize = 256;
+
+/// Maximum size in bytes of what a server tells a client about stored functions.
+pub const OFFER_BYTES_MAX: u32 = 64 << 10;
+
+/// Maximum size in bytes of the places of the inputs of a function that a server keeps for later
+/// sessions.
+pub const SHAPE_BYTES_MAX: usize = 16 << 10;
+
+/// Smallest and largest number of equal runs after which a client may be told to store a function.
+pub const STORED_AFTER: (u32, u32) = (2, 1000);
+
+/// Maximum number of lines about stored functions that a client prints.
+pub const STORED_NOTES_MAX: usize = 16;

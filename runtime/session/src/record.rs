@@ -6,9 +6,16 @@
 
 use crate::field::{Field, Reader, WireError};
 use crate::recorder::Wait;
+use std::ops::{Range, RangeInclusive};
 
 /// Size in bytes of a record's number and size, which precede the fields.
-const HEAD_BYTES: u32 = 8;
+pub(crate) const HEAD_BYTES: u32 = 8;
+
+/// Numbers of the records of modules, kernels and variables.
+pub(crate) const OF_MODULES: RangeInclusive<u16> = 14..=17;
+
+/// Numbers of the records of stored functions, which are no calls of the program.
+pub(crate) const OF_STORED: RangeInclusive<u16> = 25..=28;
 
 macro_rules! table {
     ($(
@@ -49,6 +56,20 @@ macro_rules! table {
                     $($number => Record::$name { $($field: reader.get::<$type>()?,)* },)+
                     _ => return Err(WireError::UnknownRecord(number)),
                 })
+            }
+
+            /// Adds the places of the contents of all fields, as offsets in the fields' bytes.
+            fn places(number: u16, fields: &'a [u8], to: &mut Vec<Range<usize>>) -> Result<(), WireError> {
+                let mut reader = Reader::new(fields);
+                match number {
+                    $($number => {$(
+                        let start = fields.len() - reader.left();
+                        reader.get::<$type>()?;
+                        to.push(start + <$type as Field<'a>>::LEAD..fields.len() - reader.left());
+                    )*})+
+                    _ => return Err(WireError::UnknownRecord(number)),
+                }
+                Ok(())
             }
         }
     };
@@ -238,6 +259,30 @@ table! {
         /// The second.
         end: u32,
     }
+    /// Stores the records that follow in this message as a function. They are carried out as usual.
+    25 Store "the library" {
+        /// Its number.
+        function: u32,
+        /// The places of its inputs ([`crate::Places`]).
+        inputs: &'a [u8],
+    }
+    /// Carries out the records of a stored function with other inputs.
+    26 Call "the library" {
+        /// The function.
+        function: u32,
+        /// The contents of its inputs.
+        inputs: &'a [u8],
+    }
+    /// The records that follow differ from a stored function; only counted.
+    27 Differ "the library" {
+        /// The function.
+        function: u32,
+    }
+    /// Drops a stored function.
+    28 Drop "the library" {
+        /// The function.
+        function: u32,
+    }
 }
 
 impl<'a> Record<'a> {
@@ -270,6 +315,17 @@ impl<'a> Record<'a> {
             | Record::WaitEvent { stream, .. } => Some(stream),
             _ => None,
         }
+    }
+
+    /// The places of the contents of a record's fields, as offsets in the bytes of the record.
+    pub(crate) fn contents(record: &'a [u8], to: &mut Vec<Range<usize>>) -> Result<(), WireError> {
+        to.clear();
+        let mut reader = Reader::new(record);
+        let (number, head) = (reader.get::<u16>()?, HEAD_BYTES as usize);
+        reader.take(HEAD_BYTES as u64 - size_of::<u16>() as u64)?;
+        Record::places(number, reader.rest(), to)?;
+        to.iter_mut().for_each(|place| *place = place.start + head..place.end + head);
+        Ok(())
     }
 
     /// Encodes the record at the end of `to`.

@@ -29,6 +29,17 @@ pub enum Wait {
     Variable,
 }
 
+/// How the records of the buffer are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form<'a> {
+    /// As they are.
+    Calls,
+    /// Behind these records.
+    Behind(&'a [u8]),
+    /// These instead.
+    Instead(&'a [u8]),
+}
+
 /// The recorded calls that have not been sent.
 #[derive(Clone, Debug)]
 pub struct Recorder {
@@ -57,6 +68,23 @@ impl Recorder {
     /// Whether the buffer is sent now although no call waits.
     pub fn is_full(&self) -> bool {
         self.bytes.len() >= BUFFER_BYTES
+    }
+
+    /// The records.
+    pub(crate) fn records(&self) -> &[u8] {
+        &self.bytes[FRAME_BYTES..]
+    }
+
+    /// Sends the records in another form.
+    pub(crate) fn reform(&mut self, form: Form<'_>) {
+        match form {
+            Form::Calls => {}
+            Form::Behind(records) => drop(self.bytes.splice(FRAME_BYTES..FRAME_BYTES, records.iter().copied())),
+            Form::Instead(records) => {
+                self.bytes.truncate(FRAME_BYTES);
+                self.bytes.extend_from_slice(records);
+            }
+        }
     }
 
     /// The message with all records. [`Recorder::sent`] begins the next message.

@@ -26,6 +26,14 @@ pub enum Refused {
     /// A copy to the host in a message that gets no answer.
     #[error("the client asked for a copy to the host in a message without an answer")]
     CopyWithoutAnswer,
+    /// A stored function that is not valid, is not there, or exceeds what the session may have.
+    #[error("the client's stored function {function} {why}")]
+    Stored {
+        /// Its number.
+        function: u32,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// The client has closed the connection.
     #[error(transparent)]
     Lost(#[from] Lost),

@@ -1,19 +1,20 @@
 //! The server's side: checks records against the state of their session and carries them out.
 
-use crate::backend::{Backend, Launch, LoadFailure};
+mod module;
+
+use crate::backend::{Backend, Launch};
 use crate::code::Code;
+use crate::field::Reader;
 use crate::frame::{Answer, Frame, Kind};
-use crate::image;
 use crate::limits::{
-    ALLOCATIONS_MAX, ANSWER_BYTES_MAX, EVENTS_MAX, IMAGE_BYTES_MAX, IMAGES_BYTES_MAX, KERNELS_MAX, MODULES_MAX,
-    NAME_BYTES_MAX, OUTPUT_BYTES, PARAMS_BYTES_MAX, ROWS_MAX, STREAMS_MAX,
+    ALLOCATIONS_MAX, ANSWER_BYTES_MAX, EVENTS_MAX, OUTPUT_BYTES, PARAMS_BYTES_MAX, ROWS_MAX, STREAMS_MAX,
 };
 use crate::ranges::{Ranges, Span};
-use crate::record::{Record, records};
+use crate::record::{OF_STORED, Record, records};
 use crate::refused::{Output, Refused};
 use crate::report::Report;
+use crate::stored::Shelf;
 use atoll_cuda_api::constants::CU_STREAM_NON_BLOCKING;
-use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -64,6 +65,7 @@ pub struct Replayer<B: Backend> {
     has_copied_in: bool,
     earlier: Option<Earlier>,
     sequence: u32,
+    shelf: Shelf,
     report: Report,
 }
 
@@ -85,8 +87,16 @@ impl<B: Backend> Replayer<B> {
             has_copied_in: false,
             earlier: None,
             sequence: 0,
+            shelf: Shelf::default(),
             report: Report::default(),
         }
+    }
+
+    /// Allows stored functions. Returns the encoded offer for the client's greeting.
+    pub fn offer(&mut self) -> Vec<u8> {
+        let offer = self.backend.offer();
+        self.shelf.allow(&offer);
+        offer.write()
     }
 
     /// What the session has done so far.
@@ -103,6 +113,51 @@ impl<B: Backend> Replayer<B> {
         }
         self.sequence = self.sequence.wrapping_add(1);
         self.report.messages += 1;
+        self.report.record_bytes += body.len() as u64;
+        let before = self.report.stored;
+        let ran = self.run_stored(frame, body, output);
+        (self.report.stored.functions, self.report.stored.bytes) = self.shelf.size();
+        if before != self.report.stored {
+            self.backend.observe_stored(self.report.stored);
+        }
+        ran
+    }
+
+    /// Carries out a message that may begin with records of stored functions.
+    fn run_stored(&mut self, frame: Frame, body: &[u8], output: &mut dyn Output) -> Result<(), Refused> {
+        let mut rest = body;
+        while let Some((record, behind)) = first_of_stored(rest)? {
+            self.report.records += 1;
+            rest = behind;
+            match record {
+                Record::Store { function, inputs } => {
+                    let shape = self.shelf.store(function, inputs, rest)?;
+                    self.report.stored.stores += 1;
+                    self.backend.keep_shape(shape);
+                    break;
+                }
+                Record::Call { function, inputs } => {
+                    if !rest.is_empty() {
+                        return Err(Refused::Stored { function, why: "is called in front of other records" });
+                    }
+                    self.report.stored.calls += 1;
+                    let records = self.shelf.take(function, inputs)?;
+                    let ran = self.run_calls(frame, &records, output);
+                    self.shelf.put_back(function, records);
+                    return ran;
+                }
+                Record::Drop { function } => self.shelf.remove(function)?,
+                _ => self.report.stored.differences += 1,
+            }
+        }
+        let before = self.report.calls;
+        self.run_calls(frame, rest, output)?;
+        self.report.records += self.report.calls - before;
+        Ok(())
+    }
+
+    /// Carries out the calls of a message.
+    fn run_calls(&mut self, frame: Frame, body: &[u8], output: &mut dyn Output) -> Result<(), Refused> {
         let mut last = Ok(Vec::new());
         let mut records = records(body).peekable();
         while let Some(record) = records.next() {
@@ -111,6 +166,12 @@ impl<B: Backend> Replayer<B> {
             let ordered = self.order_behind_copies(record.stream());
             let result = match record {
                 Record::CopyOut { .. } if frame.kind == Kind::Post => return Err(Refused::CopyWithoutAnswer),
+                Record::Store { function, .. }
+                | Record::Call { function, .. }
+                | Record::Differ { function }
+                | Record::Drop { function } => {
+                    return Err(Refused::Stored { function, why: "is not at the beginning of a message" });
+                }
                 Record::CopyOut { stream, from, bytes } => {
                     self.copy_out(stream, Span { at: from, bytes }, output)?.map(|()| Vec::new())
                 }
@@ -365,80 +426,6 @@ impl<B: Backend> Replayer<B> {
         self.report.launches += 1;
         self.backend.launch(stream, &kernel.kernel, launch)
     }
-
-    fn load(&mut self, module: u32, digest: [u8; 32], image: &[u8]) -> Result<Vec<u8>, Failed> {
-        admit(&self.modules, module, MODULES_MAX)?;
-        let image = match image {
-            [] => match self.images.get(&digest) {
-                Some(sent) => sent.clone(),
-                None => {
-                    let kept = self.backend.kept_image(&digest).ok_or(Code::INVALID_IMAGE)?;
-                    self.keep(digest, kept)?
-                }
-            },
-            sent => self.check_image(digest, sent).and_then(|()| self.keep(digest, sent.into()))?,
-        };
-        let loaded = self.backend.load(&image).map_err(|LoadFailure { code, log }| Failed(code, log))?;
-        self.backend.keep_image(digest, &image);
-        self.modules.insert(module, loaded);
-        Ok(Vec::new())
-    }
-
-    /// Checks an image that the client has sent.
-    fn check_image(&mut self, digest: [u8; 32], image: &[u8]) -> Result<(), Code> {
-        if image.len() as u64 > IMAGE_BYTES_MAX || <[u8; 32]>::from(Sha256::digest(image)) != digest {
-            return Err(Code::INVALID_IMAGE);
-        }
-        image::check(image)?;
-        self.report.images += 1;
-        Ok(())
-    }
-
-    /// Keeps an image for modules that the session loads later.
-    fn keep(&mut self, digest: [u8; 32], image: Arc<[u8]>) -> Result<Arc<[u8]>, Code> {
-        let bytes = image.len() as u64;
-        if self.images_bytes + bytes > IMAGES_BYTES_MAX {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        if self.images.insert(digest, image.clone()).is_none() {
-            self.images_bytes += bytes;
-        }
-        Ok(image)
-    }
-
-    fn unload(&mut self, module: u32) -> Result<(), Code> {
-        let unloaded = self.modules.remove(&module).ok_or(Code::INVALID_HANDLE)?;
-        self.kernels.retain(|_, kernel| kernel.module != module);
-        for at in self.ranges.starts(|owner| *owner == Owner::Module(module)) {
-            self.ranges.remove(at);
-        }
-        self.backend.unload(&unloaded);
-        Ok(())
-    }
-
-    fn kernel(&mut self, number: u32, module: u32, name: &str) -> Result<Vec<u8>, Failed> {
-        admit(&self.kernels, number, KERNELS_MAX)?;
-        check_name(name)?;
-        let of = self.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
-        let (kernel, facts) = self.backend.kernel(of, name)?;
-        let params_bytes = facts.params_bytes();
-        if params_bytes > PARAMS_BYTES_MAX {
-            return Err(Code::NOT_SUPPORTED.into());
-        }
-        self.kernels.insert(number, Kernel { kernel, module, params_bytes });
-        Ok(facts.write())
-    }
-
-    fn variable(&mut self, module: u32, name: &str) -> Result<Vec<u8>, Failed> {
-        check_name(name)?;
-        let of = self.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
-        let span = self.backend.variable(of, name)?;
-        let is_known = self.ranges.find(span.at).is_some_and(|(known, _)| known == span);
-        if !is_known {
-            self.ranges.insert(span, Owner::Module(module))?;
-        }
-        Ok([span.at.to_le_bytes(), span.bytes.to_le_bytes()].concat())
-    }
 }
 
 /// The error of a record, and a log.
@@ -448,6 +435,17 @@ impl From<Code> for Failed {
     fn from(code: Code) -> Failed {
         Failed(code, String::new())
     }
+}
+
+/// The first record of a message and the bytes behind it, if it is one of stored functions.
+fn first_of_stored(body: &[u8]) -> Result<Option<(Record<'_>, &[u8])>, Refused> {
+    let number = body.first_chunk().map(|number| u16::from_le_bytes(*number));
+    if number.is_none_or(|number| !OF_STORED.contains(&number)) {
+        return Ok(None);
+    }
+    let mut reader = Reader::new(body);
+    let record = Record::read(&mut reader)?;
+    Ok(Some((record, reader.rest())))
 }
 
 /// The stream with this number; `None` is the default stream.
@@ -465,8 +463,4 @@ fn admit<T>(objects: &HashMap<u32, T>, number: u32, most: usize) -> Result<(), C
         return Err(Code::INVALID_HANDLE);
     }
     if objects.len() >= most { Err(Code::OUT_OF_MEMORY) } else { Ok(()) }
-}
-
-fn check_name(name: &str) -> Result<(), Code> {
-    if name.len() > NAME_BYTES_MAX || name.contains('\0') { Err(Code::NOT_FOUND) } else { Ok(()) }
 }

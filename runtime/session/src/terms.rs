@@ -1,5 +1,7 @@
 //! The terms of a session: what a client asks of a server that schedules sessions.
 
+use crate::limits::STORED_AFTER;
+
 /// Class, device and share that a client asks for. As a text: `class=best-effort&device=host`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
@@ -19,6 +21,9 @@ pub struct Terms {
     pub quota_request: Option<f64>,
     /// The upper limit of that fraction.
     pub quota_limit: Option<f64>,
+    /// The number of equal runs after which the client stores a function; `None` for no stored
+    /// functions.
+    pub stored_functions: Option<u32>,
 }
 
 /// Why the text of terms is not valid.
@@ -29,8 +34,8 @@ pub enum TermsError {
     NoValue(String),
     /// An unknown name.
     #[error(
-        "there is no term {0:?}; there are class, tenant, device, memory_mib, sm_partition, quota_request and \
-        quota_limit"
+        "there is no term {0:?}; there are class, tenant, device, memory_mib, sm_partition, quota_request, \
+        quota_limit and stored_functions"
     )]
     Unknown(String),
     /// A value that the term cannot have.
@@ -76,6 +81,12 @@ impl Terms {
                 "sm_partition" => terms.sm_partition = number("sm_partition")?,
                 "quota_request" => terms.quota_request = number("quota_request")?,
                 "quota_limit" => terms.quota_limit = number("quota_limit")?,
+                "stored_functions" => {
+                    let (name, wanted) = ("stored_functions", "a whole number from 2 to 1000");
+                    let wrong = || TermsError::Value { name, value: value.to_owned(), wanted };
+                    let is_valid = |after: &u32| (STORED_AFTER.0..=STORED_AFTER.1).contains(after);
+                    terms.stored_functions = Some(value.parse().ok().filter(is_valid).ok_or_else(wrong)?);
+                }
                 other => return Err(TermsError::Unknown(other.to_owned())),
             }
         }
@@ -94,6 +105,7 @@ impl Terms {
             ("sm_partition", number(self.sm_partition)),
             ("quota_request", number(self.quota_request)),
             ("quota_limit", number(self.quota_limit)),
+            ("stored_functions", self.stored_functions.map(|after| after.to_string())),
         ];
         let parts = parts.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
         parts.collect::<Vec<String>>().join("&")
@@ -114,11 +126,13 @@ mod tests {
             sm_partition: Some(50.0),
             quota_request: Some(0.25),
             quota_limit: None,
+            stored_functions: Some(3),
         };
         let text = terms.write();
         assert_eq!(
             text,
-            "class=best-effort&tenant=acme&device=host:1&memory_mib=64&sm_partition=50&quota_request=0.25"
+            "class=best-effort&tenant=acme&device=host:1&memory_mib=64&sm_partition=50&quota_request=0.25&\
+            stored_functions=3"
         );
         assert_eq!(Terms::read(&text), Ok(terms));
         assert_eq!((Terms::read(""), Terms::default().write()), (Ok(Terms::default()), String::new()));
@@ -132,6 +146,7 @@ mod tests {
             ("memory_mib=0", "\"0\" is not a value of memory_mib: a whole number"),
             ("sm_partition=NaN", "\"NaN\" is not a value of sm_partition: a number"),
             ("quota_limit=", "\"\" is not a value of quota_limit"),
+            ("stored_functions=1", "\"1\" is not a value of stored_functions: a whole number from 2 to 1000"),
             ("colour=red", "there is no term \"colour\""),
         ] {
             let error = Terms::read(text).expect_err(text).to_string();

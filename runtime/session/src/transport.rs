@@ -16,4 +16,7 @@ pub trait Transport {
     /// Receives bytes into the program's memory, which is the destination of a copy from the
     /// device.
     fn receive_to(&mut self, address: u64, bytes: u64) -> Result<(), Lost>;
+
+    /// Prints a line for the user of the program.
+    fn note(&mut self, _line: &str) {}
 }

@@ -3,8 +3,8 @@
 
 use atoll_session::{
     Answer, Backend, Channel, Code, DeviceFacts, Frame, Function, Hello, Item, KernelFacts, Kind, Launch, LoadFailure,
-    Lost, Operation, Output, Pass, Pattern, Place, Record, Recording, Replayer, Resume, Run, Span, Steps, Welcome,
-    recording_head, records,
+    Lost, Offer, Operation, Output, Pass, Pattern, Place, Places, Record, Recording, Replayer, Resume, Run, Span,
+    Steps, Welcome, recording_head, records,
 };
 use bolero::check;
 
@@ -131,6 +131,7 @@ fn exercise(bytes: &[u8]) {
     read.iter().for_each(|record| record.write(&mut written));
     assert_eq!(written, bytes[..written.len()], "records are not read as they are written");
     let mut replayer = Replayer::new(Device, MEMORY);
+    replayer.offer();
     for (sequence, kind) in [Kind::Post, Kind::Call, Kind::Call].into_iter().enumerate() {
         let mut answers = Answers::default();
         let frame = Frame { kind, sequence: sequence as u32, bytes: bytes.len() as u64 };
@@ -183,6 +184,12 @@ fn any_bytes() {
         exercise(bytes);
         let _ = DeviceFacts::read(bytes);
         let _ = KernelFacts::read(bytes);
+        if let Ok(offer) = Offer::read(bytes) {
+            assert_eq!(Offer::read(&offer.write()), Ok(offer), "offers are read as they are written");
+        }
+        if let Some(places) = Places::read(bytes, bytes.len()) {
+            assert!(places.write() == bytes && places.bytes() <= bytes.len());
+        }
         if let Some(first) = bytes.first_chunk() {
             let _ = Frame::read(first);
         }
@@ -244,6 +251,44 @@ fn mutated_programs() {
             bytes[at] = *byte;
         }
         exercise(&bytes);
+    });
+}
+
+#[test]
+fn stored_functions_of_any_bytes() {
+    check!().with_type::<([u8; 12], Vec<(u8, u8)>, Vec<u8>)>().for_each(|(numbers, places, contents)| {
+        let records = program(numbers);
+        let mut at = 0u32;
+        let places: Vec<u8> = places
+            .iter()
+            .flat_map(|(gap, bytes)| {
+                let start = at + u32::from(*gap);
+                at = start + u32::from(*bytes);
+                [start, at]
+            })
+            .flat_map(u32::to_le_bytes)
+            .collect();
+        let inputs = Places::read(&places, records.len()).map_or(0, |places| places.bytes());
+        let mut contents = contents.clone();
+        if numbers[11] > 20 {
+            contents.resize(inputs, 7);
+        }
+        let mut stored = Vec::new();
+        Record::Store { function: 1, inputs: &places }.write(&mut stored);
+        stored.extend_from_slice(&records);
+        let mut called = Vec::new();
+        Record::Call { function: 1, inputs: &contents }.write(&mut called);
+        let mut replayer = Replayer::new(Device, MEMORY);
+        replayer.offer();
+        for (sequence, bytes) in [&stored, &called, &called].into_iter().enumerate() {
+            let mut answers = Answers::default();
+            let frame = Frame { kind: Kind::Call, sequence: sequence as u32, bytes: bytes.len() as u64 };
+            if replayer.run(frame, bytes, &mut answers).is_err() {
+                return;
+            }
+            assert!(!answers.0.is_empty(), "a call is answered");
+        }
+        assert_eq!(replayer.report().stored.calls, 2);
     });
 }
 

@@ -73,6 +73,7 @@ fn report(app: &App, entry: &Entry, places: &[MemorySession]) -> CudaSessionRepo
         // Without memory, its first work is running.
         Some(SessionPlace::Device { idle_ns: None }) | None => (CudaSessionState::Running, None),
     };
+    let stored = entry.stored();
     CudaSessionReport {
         session: entry.number,
         tenant: entry.tenant.clone(),
@@ -81,5 +82,8 @@ fn report(app: &App, entry: &Entry, places: &[MemorySession]) -> CudaSessionRepo
         memory_bytes: entry.bytes,
         state,
         idle_s: idle_ns.map(|ns| ns as f64 / 1e9),
+        stored_functions: stored.functions,
+        stored_calls: stored.calls,
+        stored_differences: stored.differences,
     }
 }

@@ -12,7 +12,7 @@ use crate::limits::{CUDA_FLUSH_BLOCKS_MAX, CUDA_FLUSH_BYTES_MAX, CUDA_FLUSH_CALL
 use atoll_engine::limits::FLUSH_BLOCKS_MAX;
 use atoll_engine::{FlushWork, FunctionKey};
 use atoll_session::limits::IMAGE_ASK_BYTES;
-use atoll_session::{Backend, Code, KernelFacts, Launch, LoadFailure, Span};
+use atoll_session::{Backend, Code, KernelFacts, KnownShape, Launch, LoadFailure, Offer, Span, StoredCounts};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) struct EngineBackend {
     /// An error that no call has returned yet.
     pub(super) late: Option<Code>,
     /// Its place among the sessions of its tenant.
-    pub(super) _seat: TenantSession,
+    pub(super) seat: TenantSession,
 }
 
 /// Collected calls.
@@ -125,6 +125,8 @@ impl EngineBackend {
 
 impl Drop for EngineBackend {
     fn drop(&mut self) {
+        let stored = self.entry.stored();
+        self.observe_stored(StoredCounts { functions: 0, bytes: 0, ..stored });
         self.registry.end(&self.entry);
         self.counts.memory_bytes.fetch_sub(self.memory.bytes, Relaxed);
     }
@@ -163,6 +165,29 @@ impl Backend for EngineBackend {
         // A client sends a smaller one without asking for it.
         if image.len() >= IMAGE_ASK_BYTES {
             self.entry.with(|live| live.code.warm.keep_image(&live.code.base.tenant, digest, image));
+        }
+    }
+
+    fn offer(&mut self) -> Offer {
+        // They count as the functions that the tenant has deployed do.
+        let (left, shapes) = self.entry.with(|live| {
+            let left = live.principal.limits.functions.saturating_sub(live.code.deployed());
+            (left, live.code.warm.shapes(&live.code.base.tenant))
+        });
+        let (functions, bytes) = self.seat.allow_stored(left);
+        Offer { functions, bytes, shapes }
+    }
+
+    fn keep_shape(&mut self, shape: KnownShape) {
+        self.entry.with(|live| live.code.warm.keep_shape(&live.code.base.tenant, shape));
+    }
+
+    fn observe_stored(&mut self, counts: StoredCounts) {
+        let before = self.entry.set_stored(counts);
+        self.counts.note_stored(before, counts);
+        // The program's own log has the others.
+        if before.differences == 0 && counts.differences > 0 {
+            tracing::info!(session = %self.base, "a run of a CUDA program differs from a stored function");
         }
     }
 

@@ -137,7 +137,7 @@ pub(super) fn begin(
         work: Collected::default(),
         broken: None,
         late: None,
-        _seat: seat,
+        seat,
     };
     // From here on, dropping the backend releases everything. The first task allocates the memory.
     let first = FlushWork::Fill { to: 0, pattern: [0; 8], bytes: bytes.min(8) };

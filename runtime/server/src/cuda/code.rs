@@ -137,6 +137,11 @@ impl SessionCode {
         base.chain(self.loaded.values().map(|(key, bundle)| (key, bundle)))
     }
 
+    /// Number of functions that the tenant has deployed.
+    pub(super) fn deployed(&self) -> u64 {
+        self.deployed.of(&self.base.tenant).len() as u64
+    }
+
     /// Sets the memory for variables of modules.
     pub(super) fn set_memory(&mut self, memory: Span) {
         self.memory = memory;

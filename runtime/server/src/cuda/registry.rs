@@ -3,6 +3,7 @@
 use super::live::{Live, LiveError};
 use crate::limits::CUDA_SUSPEND_TIME;
 use atoll_engine::{Class, DeviceId, SessionId, Tenant};
+use atoll_session::StoredCounts;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,6 +24,8 @@ pub(crate) struct Entry {
     pub(crate) class: Class,
     /// Bytes of its memory.
     pub(crate) bytes: u64,
+    /// Its stored functions.
+    stored: Mutex<StoredCounts>,
     /// Its number in the engine of its device.
     at: Arc<AtomicU64>,
     /// The part on a device, until the session ends. Locked while work of the program runs.
@@ -37,7 +40,8 @@ impl Registry {
     /// Adds a session.
     pub(super) fn add(&self, (number, bytes): (u64, u64), tenant: &Tenant, live: Live) -> Arc<Entry> {
         let (tenant, class, at) = (tenant.clone(), live.class, live.at.clone());
-        let entry = Arc::new(Entry { number, tenant, class, bytes, at, live: Mutex::new(Some(live)) });
+        let stored = Mutex::default();
+        let entry = Arc::new(Entry { number, tenant, class, bytes, stored, at, live: Mutex::new(Some(live)) });
         self.all().insert(number, entry.clone());
         entry
     }
@@ -68,6 +72,16 @@ impl Entry {
     /// Uses the part on a device. Waits while others use it. For the thread of the session.
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Live) -> R) -> R {
         act(self.live().as_mut().expect("the thread of a session ends it last"))
+    }
+
+    /// Its stored functions.
+    pub(crate) fn stored(&self) -> StoredCounts {
+        *self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the counts of its stored functions. Returns the former ones.
+    pub(super) fn set_stored(&self, counts: StoredCounts) -> StoredCounts {
+        std::mem::replace(&mut *self.stored.lock().unwrap_or_else(PoisonError::into_inner), counts)
     }
 
     /// Its session in the engine of its device.

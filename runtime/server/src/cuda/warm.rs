@@ -1,11 +1,15 @@
 //! A cache of the code of CUDA programs, kept between sessions and keyed by digest: the images that
-//! programs have sent, and the contents that the jailed compiler has read from their PTX. A program
-//! that starts again sends no large image and waits for no jail. Nothing is shared between tenants.
+//! programs have sent, the contents that the jailed compiler has read from their PTX, and the shapes
+//! of their stored functions. A program that starts again sends no large image, waits for no jail,
+//! and stores its first run. Nothing is shared between tenants.
 
 use super::counts::Counts;
 use crate::compiler::{ModuleContents, ModuleKernel, ModuleVariable};
 use crate::limits::{CUDA_WARM_BYTES_MAX, CUDA_WARM_BYTES_PER_TENANT_MAX};
 use atoll_engine::Tenant;
+use atoll_session::KnownShape;
+use atoll_session::limits::SHAPE_BYTES_MAX;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,6 +49,7 @@ pub(crate) struct Warm {
 enum Kept {
     Image(Arc<[u8]>),
     Text(Arc<ReadText>),
+    Shape(Arc<KnownShape>),
 }
 
 impl Warm {
@@ -86,6 +91,34 @@ impl Warm {
     /// Keeps PTX that the jailed compiler has read, for later sessions.
     pub(super) fn keep_text(&self, tenant: &Tenant, digest: Digest, text: &Arc<ReadText>) {
         self.keep(tenant, digest, Kept::Text(text.clone()), text.bytes());
+    }
+
+    /// The shapes of stored functions of the tenant's earlier sessions, the most recent one first.
+    pub(super) fn shapes(&self, tenant: &Tenant) -> Vec<Arc<KnownShape>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_tenant = kept.values.iter().filter(|((owner, _), _)| owner == tenant);
+        let mut shapes: Vec<(u64, Arc<KnownShape>)> = of_tenant
+            .filter_map(|(_, Entry { value, used, .. })| match value {
+                Kept::Shape(shape) => Some((*used, shape.clone())),
+                Kept::Image(_) | Kept::Text(_) => None,
+            })
+            .collect();
+        shapes.sort_unstable_by_key(|(used, _)| Reverse(*used));
+        shapes.into_iter().map(|(_, shape)| shape).collect()
+    }
+
+    /// Keeps the shape of a stored function for later sessions, unless its inputs have too many
+    /// places.
+    pub(super) fn keep_shape(&self, tenant: &Tenant, shape: KnownShape) {
+        let bytes = size_of::<(u32, u32)>() * shape.inputs.count();
+        if bytes > SHAPE_BYTES_MAX {
+            return;
+        }
+        // The inputs of one that is kept may be others.
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.remove(&(tenant.clone(), shape.digest));
+        drop(kept);
+        self.keep(tenant, shape.digest, Kept::Shape(Arc::new(shape)), bytes);
     }
 }
 
@@ -173,6 +206,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_session::Places;
 
     #[test]
     fn the_least_recently_used_values_of_the_owner_are_dropped_first() {
@@ -222,6 +256,18 @@ mod tests {
         assert!(warm.image(&other, &[1; 32]).is_none() && warm.text(&one, &[1; 32]).is_none());
         assert_eq!(counts.warm_bytes.load(Relaxed), VALUE_BYTES_MIN as u64);
         assert_eq!(counts.warm_images.load(Relaxed), 1);
+        let shape = |digest, bytes: &[u32]| {
+            let bytes: Vec<u8> = bytes.iter().flat_map(|number| number.to_le_bytes()).collect();
+            KnownShape { digest: [digest; 32], inputs: Places::read(&bytes, 1 << 20).unwrap() }
+        };
+        for kept in [shape(1, &[]), shape(2, &[]), shape(3, &[0, 1]), shape(2, &[8, 9])] {
+            warm.keep_shape(&one, kept);
+        }
+        let digests = |tenant| warm.shapes(tenant).iter().map(|shape| shape.digest[0]).collect::<Vec<u8>>();
+        assert_eq!((digests(&one), digests(&other)), (vec![2, 3, 1], Vec::new()));
+        assert_eq!(*warm.shapes(&one)[0], shape(2, &[8, 9]), "the latest one replaces the former one");
+        warm.keep_shape(&other, shape(4, &(0..2 + SHAPE_BYTES_MAX as u32 / 4).collect::<Vec<u32>>()));
+        assert!(warm.shapes(&other).is_empty(), "it has too many inputs");
         assert_ne!(text_digest("a"), text_digest("b"));
     }
 }

@@ -98,4 +98,31 @@ pub(super) const CUDA_METRICS: &[Metric] = &[
     of_daemon(Kind::Counter, "atoll_cuda_launches_total", "Kernel launches of CUDA programs", |s, out| {
         out.integer(&[], s.cuda.launches.load(Relaxed));
     }),
+    of_daemon(
+        Kind::Gauge,
+        "atoll_cuda_stored_functions",
+        "Runs of CUDA programs that open sessions have stored as functions",
+        |s, out| {
+            out.integer(&[], s.cuda.stored_functions.load(Relaxed));
+        },
+    ),
+    of_daemon(Kind::Gauge, "atoll_cuda_stored_bytes", "Bytes of the calls of these stored functions", |s, out| {
+        out.integer(&[], s.cuda.stored_bytes.load(Relaxed));
+    }),
+    of_daemon(
+        Kind::Counter,
+        "atoll_cuda_stored_calls_total",
+        "Runs of CUDA programs that were sent as one call of a stored function",
+        |s, out| {
+            out.integer(&[], s.cuda.stored_calls.load(Relaxed));
+        },
+    ),
+    of_daemon(
+        Kind::Counter,
+        "atoll_cuda_stored_differences_total",
+        "Runs of CUDA programs that differed from a stored function and were sent as their calls",
+        |s, out| {
+            out.integer(&[], s.cuda.stored_differences.load(Relaxed));
+        },
+    ),
 ];

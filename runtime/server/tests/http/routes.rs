@@ -134,7 +134,7 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 51] = [
+const WITHOUT_DEVICE: [&str; 55] = [
     "atoll_access_log_dropped_total",
     "atoll_cuda_flushes_total",
     "atoll_cuda_launches_total",
@@ -145,6 +145,10 @@ const WITHOUT_DEVICE: [&str; 51] = [
     "atoll_cuda_sessions_detached",
     "atoll_cuda_sessions_expired_total",
     "atoll_cuda_sessions_total",
+    "atoll_cuda_stored_bytes",
+    "atoll_cuda_stored_calls_total",
+    "atoll_cuda_stored_differences_total",
+    "atoll_cuda_stored_functions",
     "atoll_cuda_warm_bytes",
     "atoll_cuda_warm_hits_total",
     "atoll_stage_cpu_seconds_total",

@@ -9,7 +9,8 @@ use crate::failure::{OrUserError, user_error};
 use crate::output::print;
 use anyhow::{Context, Result};
 use atoll_client::{Tenant, default_socket};
-use atoll_session::{Address, Report, Terms};
+use atoll_session::limits::STORED_AFTER;
+use atoll_session::{Address, Report, StoredCounts, Terms};
 use atoll_session_server::{Ended, LIBRARY, OpenError, Options, STAND_IN, Server, beside, environment, open};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::ffi::OsString;
@@ -28,6 +29,7 @@ Examples:
   atoll run -- ./vector-add 1000000
   atoll run --class real-time --memory-mib 512 -- ./vector-add 1000000
   atoll run --report -- python3 train.py
+  atoll run --stored-functions -- python3 train.py  # work that repeats is sent as one call
   atoll run --server gpu-box:8003 --token-file token -- ./vector-add   # a daemon with --sessions
   atoll run --listen unix:gpu.sock                # without a daemon: where the GPU is
   atoll run --server unix:gpu.sock -- ./vector-add  # and where it is not, through a forwarded socket
@@ -94,6 +96,19 @@ pub(crate) struct Args {
     /// Upper limit of that fraction
     #[arg(long, value_name = "FRACTION")]
     quota_limit: Option<f64>,
+
+    /// Store work that the program repeats: after N equal runs, each further one is sent as one call
+    /// [default without =N: 3]
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "3",
+        value_parser = clap::value_parser!(u32).range(i64::from(STORED_AFTER.0)..=i64::from(STORED_AFTER.1)),
+        conflicts_with = "listen"
+    )]
+    stored_functions: Option<u32>,
 
     /// Run no program, but serve programs of other processes at this address: unix:PATH
     #[arg(long, value_name = "ADDRESS", conflicts_with = "program")]
@@ -258,6 +273,7 @@ fn terms(args: &Args) -> Terms {
         sm_partition: args.sm_partition,
         quota_request: args.quota_request,
         quota_limit: args.quota_limit,
+        stored_functions: args.stored_functions,
     }
 }
 
@@ -353,5 +369,14 @@ fn text(report: &Report) -> String {
         "  {launches} launches, {allocations} allocations; to the device {copies_in} copies, {bytes_in} bytes; \
          back {copies_out} copies, {bytes_out} bytes"
     );
+    let StoredCounts { stores, calls, differences, .. } = report.stored;
+    if stores > 0 {
+        let Report { records, record_bytes, .. } = report;
+        let _ = writeln!(
+            text,
+            "  {stores} stored functions, called {calls} times, {differences} runs differed; {records} records with \
+             {record_bytes} bytes were sent"
+        );
+    }
     text
 }

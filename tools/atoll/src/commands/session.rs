@@ -103,6 +103,7 @@ fn table(sessions: &[CudaSessionReport]) -> String {
         ("device", Align::Left),
         ("memory", Align::Right),
         ("state", Align::Left),
+        ("stored functions", Align::Left),
     ]);
     for report in sessions {
         table.row([
@@ -112,6 +113,7 @@ fn table(sessions: &[CudaSessionReport]) -> String {
             report.device.clone(),
             bytes(report.memory_bytes),
             state(report),
+            stored(report),
         ]);
     }
     table.to_string()
@@ -124,6 +126,15 @@ fn state(report: &CudaSessionReport) -> String {
         (CudaSessionState::Idle, None) => "idle".into(),
         (CudaSessionState::Suspending, _) => "being suspended".into(),
         (CudaSessionState::Suspended, _) => "suspended".into(),
+    }
+}
+
+fn stored(report: &CudaSessionReport) -> String {
+    let CudaSessionReport { stored_functions, stored_calls, stored_differences, .. } = report;
+    match (stored_functions, stored_calls, stored_differences) {
+        (0, 0, 0) => "-".into(),
+        (functions, calls, 0) => format!("{functions}, {calls} calls"),
+        (functions, calls, differences) => format!("{functions}, {calls} calls, {differences} differed"),
     }
 }
 
@@ -141,6 +152,9 @@ mod tests {
             memory_bytes: 256 << 20,
             state,
             idle_s,
+            stored_functions: if session == 8 { 2 } else { 0 },
+            stored_calls: if session == 8 { 100 } else { 0 },
+            stored_differences: u64::from(session == 9),
         };
         let text = table(&[
             report(7, CudaSessionState::Idle, Some(12.3)),
@@ -150,7 +164,9 @@ mod tests {
         ]);
         let line = |number: &str| text.lines().find(|line| line.trim_start().starts_with(number)).unwrap().to_owned();
         assert!(line("7 ").contains("host:1") && line("7 ").contains("256.0 MiB"), "{text}");
-        let ends = [("7 ", "idle for 12 s"), ("8 ", "suspended"), ("9 ", "being suspended"), ("10 ", "running")];
+        let states = [("7 ", "idle for 12 s"), ("8 ", "suspended"), ("9 ", "being suspended"), ("10 ", "running")];
+        assert!(states.iter().all(|(number, state)| line(number).contains(state)), "{text}");
+        let ends = [("7 ", "-"), ("8 ", "2, 100 calls"), ("9 ", "0, 0 calls, 1 differed"), ("10 ", "-")];
         assert!(ends.iter().all(|(number, end)| line(number).trim_end().ends_with(end)), "{text}");
     }
 }

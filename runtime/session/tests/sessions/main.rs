@@ -1,6 +1,7 @@
 //! Clients and replayers connected without a socket. The device is memory of the test.
 
 mod device;
+mod stored;
 
 use atoll_session::{
     Client, Code, Frame, HostCopy, Kind, Output, Pattern, Record, Recording, Refused, Replayer, Run, Span, Steps,
@@ -10,7 +11,10 @@ use device::{BASE, MEMORY, Wire, connect, facts};
 
 /// A client with a module and its kernel `add_one`.
 fn prepared() -> (Client<Wire>, u32) {
-    let mut client = connect();
+    prepare(connect())
+}
+
+fn prepare(mut client: Client<Wire>) -> (Client<Wire>, u32) {
     let module = client.load(1, b"image").expect("an image");
     let kernel = client.kernel(module, "add_one").expect("a kernel");
     (client, kernel)

@@ -1,8 +1,8 @@
 //! The device of a session, in the memory of the test, and the connection of a client to it.
 
 use atoll_session::{
-    Answer, Backend, Client, Code, DeviceFacts, FRAME_BYTES, Frame, Item, KernelFacts, Launch, LoadFailure, Lost,
-    Output, Record, Replayer, Report, Span, Transport, Welcome, limits, recording_head,
+    Answer, Backend, Client, Code, DeviceFacts, FRAME_BYTES, Frame, HELLO_BYTES, Item, KernelFacts, KnownShape, Launch,
+    LoadFailure, Lost, Offer, Output, Record, Replayer, Report, Span, Transport, Welcome, limits, recording_head,
 };
 use sha2::Digest;
 use std::cell::RefCell;
@@ -99,6 +99,14 @@ impl Backend for Device {
 
     fn keep_image(&mut self, digest: [u8; 32], image: &Arc<[u8]>) {
         KEPT.with_borrow_mut(|kept| kept.insert(digest, image.clone()));
+    }
+
+    fn offer(&mut self) -> Offer {
+        Offer { shapes: SHAPES.with_borrow(Clone::clone), ..Offer::default() }
+    }
+
+    fn keep_shape(&mut self, shape: KnownShape) {
+        SHAPES.with_borrow_mut(|shapes| shapes.push(Arc::new(shape)));
     }
 
     fn observe(&mut self, record: &Record<'_>, result: Result<&[u8], Code>) {
@@ -214,6 +222,10 @@ thread_local! {
     static HOST: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// The recording of the session.
     static RECORDED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Shapes of functions that the sessions of the test's thread have stored.
+    static SHAPES: RefCell<Vec<Arc<KnownShape>>> = const { RefCell::new(Vec::new()) };
+    /// Lines for the user of the program.
+    static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     /// Images that the sessions of the test's thread have loaded.
     static KEPT: RefCell<BTreeMap<[u8; 32], Arc<[u8]>>> = const { RefCell::new(BTreeMap::new()) };
 }
@@ -248,6 +260,11 @@ impl Wire {
         bytes
     }
 
+    /// Takes the lines for the user of the program.
+    pub(crate) fn notes() -> Vec<String> {
+        NOTES.take()
+    }
+
     /// Memory of the program.
     pub(crate) fn host(at: usize, bytes: usize) -> Vec<u8> {
         HOST.with_borrow(|host| host[at..at + bytes].to_vec())
@@ -260,9 +277,17 @@ impl Transport for Wire {
             let facts = facts().write();
             let facts_bytes = facts.len() as u32;
             let (memory_at, memory_bytes) = (BASE, MEMORY);
-            let welcome = Welcome { version: limits::VERSION, refusal: None, memory_at, memory_bytes, facts_bytes };
-            self.answers.write(&welcome.write())?;
-            return self.answers.write(&facts);
+            // With terms, the client stores functions.
+            let has_terms = bytes.len() > HELLO_BYTES;
+            let offer = SESSION.with_borrow_mut(|session| {
+                let session = session.as_mut().expect("a session");
+                if has_terms { session.offer() } else { Vec::new() }
+            });
+            let offer_bytes = offer.len() as u32;
+            let (version, refusal) = (limits::VERSION, None);
+            let welcome = Welcome { version, refusal, memory_at, memory_bytes, facts_bytes, offer_bytes };
+            self.answers.write(&[welcome.write(), facts, offer].concat())?;
+            return Ok(());
         }
         let (head, body) = bytes.split_at(FRAME_BYTES);
         let frame = Frame::read(head.try_into().expect("its size")).expect("a frame");
@@ -282,6 +307,10 @@ impl Transport for Wire {
         Ok(())
     }
 
+    fn note(&mut self, line: &str) {
+        NOTES.with_borrow_mut(|notes| notes.push(line.to_owned()));
+    }
+
     fn receive_to(&mut self, address: u64, bytes: u64) -> Result<(), Lost> {
         let mut part = vec![0; bytes as usize];
         self.receive(&mut part)?;
@@ -295,9 +324,14 @@ impl Transport for Wire {
 
 /// A client of a new session on this thread.
 pub(crate) fn connect() -> Client<Wire> {
+    connect_with("")
+}
+
+/// A client of a new session with these terms.
+pub(crate) fn connect_with(terms: &str) -> Client<Wire> {
     SESSION.set(Some(Replayer::new(Device::default(), memory())));
     RECORDED.set(recording_head(memory()));
-    Client::open(Wire::default(), 0).expect("a session")
+    Client::open_with(Wire::default(), 0, terms).expect("a session")
 }
 
 /// A server that refuses every session.
@@ -306,7 +340,8 @@ pub(crate) struct Greeter(VecDeque<u8>);
 
 impl Greeter {
     pub(crate) fn new(version: u32, code: Code) -> Greeter {
-        let welcome = Welcome { version, refusal: Some(code), memory_at: 0, memory_bytes: 0, facts_bytes: 3 };
+        let refusal = Some(code);
+        let welcome = Welcome { version, refusal, memory_at: 0, memory_bytes: 0, facts_bytes: 3, offer_bytes: 0 };
         assert!(Answer::read(&[0; atoll_session::ANSWER_BYTES]).is_err());
         Greeter([welcome.write(), b"why".to_vec()].concat().into())
     }

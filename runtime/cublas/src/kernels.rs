@@ -1,7 +1,7 @@
 //! The kernels: templates in PTX, and the variants that are made from them.
 
-use crate::number::{Number, Types};
-use crate::template::{Variables, fill_in};
+use crate::number::Types;
+use atoll_cuda_library::{Kernels, Number, Variables, fill_in};
 
 const GEMM: &str = include_str!("../kernels/gemm.template");
 const VECTOR: &str = include_str!("../kernels/vector.template");
@@ -71,9 +71,10 @@ impl Tile {
     }
 }
 
-impl Code {
-    /// The PTX of the module.
-    pub(crate) fn ptx(self) -> String {
+impl Kernels for Code {
+    const LIBRARY: &'static str = "cuBLAS";
+
+    fn ptx(self) -> String {
         match self {
             Code::Gemm(code) => fill_in(GEMM, code.types.sum, gemm_variables(code)),
             Code::Vector(number) => fill_in(VECTOR, number, vector_variables(number)),

@@ -1,64 +1,19 @@
 //! Types of numbers, and factors.
 
-use crate::arguments::At;
-use crate::status::Status;
+use atoll_cuda_library::{At, Number, Status};
 use std::ffi::c_int;
 
-/// A type of numbers in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Number {
-    F64,
-    F32,
-    F16,
-    Bf16,
-    S32,
-    S8,
-}
-
-impl Number {
-    /// The type of `cudaDataType`; `None` if it is not supported.
-    pub(crate) fn of(data_type: c_int) -> Option<Number> {
-        Some(match data_type {
-            0 => Number::F32,
-            1 => Number::F64,
-            2 => Number::F16,
-            3 => Number::S8,
-            10 => Number::S32,
-            14 => Number::Bf16,
-            _ => return None,
-        })
-    }
-
-    /// The size in bytes.
-    pub(crate) fn bytes(self) -> i64 {
-        match self {
-            Number::F64 => 8,
-            Number::F32 | Number::S32 => 4,
-            Number::F16 | Number::Bf16 => 2,
-            Number::S8 => 1,
-        }
-    }
-
-    /// The name in PTX.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Number::F64 => "f64",
-            Number::F32 => "f32",
-            Number::F16 => "f16",
-            Number::Bf16 => "bf16",
-            Number::S32 => "s32",
-            Number::S8 => "s8",
-        }
-    }
-
-    /// The literal 0 of a type in which kernels compute.
-    pub(crate) fn zero(self) -> &'static str {
-        match self {
-            Number::F64 => "0d0000000000000000",
-            Number::F32 => "0f00000000",
-            _ => "0",
-        }
-    }
+/// The type of `cudaDataType`; `None` if it is not supported.
+pub(crate) fn number_of(data_type: c_int) -> Option<Number> {
+    Some(match data_type {
+        0 => Number::F32,
+        1 => Number::F64,
+        2 => Number::F16,
+        3 => Number::S8,
+        10 => Number::S32,
+        14 => Number::Bf16,
+        _ => return None,
+    })
 }
 
 /// The types of a matrix product.
@@ -88,7 +43,7 @@ impl Types {
     /// not supported.
     pub(crate) fn of(compute: c_int, [a, b, c]: [c_int; 3]) -> Option<Types> {
         use Number::{Bf16, F16, F32, F64, S8, S32};
-        let (input, output) = (Number::of(a)?, Number::of(c)?);
+        let (input, output) = (number_of(a)?, number_of(c)?);
         if a != b {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Types of numbers, and factors.
 
-use atoll_cuda_library::{At, Number, Status};
+use atoll_cuda_library::{At, Number, Status, half};
 use std::ffi::c_int;
 
 /// The type of `cudaDataType`; `None` if it is not supported.
@@ -121,7 +121,7 @@ impl Factors {
 fn bits(types: Types, at: At<u8>) -> Result<u64, Status> {
     Ok(match types.scale {
         Number::F64 => at.cast::<u64>().get()?,
-        Number::F16 => from_half(at.cast::<u16>().get()?).to_bits().into(),
+        Number::F16 => half(at.cast::<u16>().get()?).to_bits().into(),
         _ => at.cast::<u32>().get()?.into(),
     })
 }
@@ -144,30 +144,9 @@ fn one(sum: Number) -> u64 {
     }
 }
 
-/// The number whose bits in f16 are these.
-fn from_half(bits: u16) -> f32 {
-    /// 2 to the power of 112, the difference of the exponents' biases.
-    const SCALE: f32 = f32::from_bits((127 + 112) << 23);
-    let magnitude = u32::from(bits & 0x7fff);
-    let number = if magnitude < 0x7c00 {
-        f32::from_bits(magnitude << 13) * SCALE
-    } else {
-        f32::from_bits(0x7f80_0000 | ((magnitude & 0x3ff) << 13))
-    };
-    f32::from_bits(number.to_bits() | (u32::from(bits >> 15) << 31))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn halves_are_read_exactly() {
-        let wanted = [(0x3c00, 1.0), (0xc000, -2.0), (0x0001, 2f32.powi(-24)), (0x7bff, 65504.0), (0x0000, 0.0)];
-        wanted.iter().for_each(|(bits, number)| assert_eq!(from_half(*bits), *number, "{bits:#x}"));
-        assert!(from_half(0x7c00).is_infinite() && from_half(0x7e00).is_nan());
-        assert!(from_half(0x8000).is_sign_negative());
-    }
 
     #[test]
     fn combinations_of_types_are_those_of_the_reference() {

@@ -38,6 +38,11 @@ impl<T> At<T> {
         if self.is_null() { Err(Status::InvalidValue) } else { Ok(()) }
     }
 
+    /// The address of element `index` of an array that begins here; null of null.
+    pub fn nth(self, index: usize) -> At<T> {
+        if self.is_null() { self } else { At(self.0.wrapping_add(index * size_of::<T>()), PhantomData) }
+    }
+
     /// The same address of another type.
     pub fn cast<U>(self) -> At<U> {
         At(self.0, PhantomData)

@@ -44,6 +44,6 @@ pub use enter::enter;
 pub use handle::{Call, HandleId, Handles, Kernels, State, current_context};
 pub use loaded::is_loaded;
 pub use log::{log, log_once, missing, refused};
-pub use number::Number;
+pub use number::{Number, half};
 pub use status::Status;
 pub use template::{Variables, fill_in};

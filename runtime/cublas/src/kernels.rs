@@ -164,7 +164,7 @@ fn texts<'a>(names: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = (String, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atoll_passes::{FenceForm, Fencing, PassOptions, transform_with};
+    use crate::kernel_checks::{can_be_fenced, is_valid};
 
     /// Types by `cublasComputeType_t` and `cudaDataType`.
     const COMBINATIONS: [(i32, [i32; 3]); 9] = [
@@ -195,24 +195,12 @@ mod tests {
 
     #[test]
     fn every_kernel_is_valid_ptx() {
-        for code in all() {
-            let text = code.ptx();
-            assert!(!text.contains("${") && !text.contains("\n@"), "{code:?}");
-            let module = atoll_ptx::parse(&text).unwrap_or_else(|errors| panic!("{code:?}: {errors}"));
-            atoll_ptx::verify(&module).unwrap_or_else(|faults| panic!("{code:?}: {faults}"));
-        }
+        all().into_iter().for_each(|code| is_valid(&code, &code.ptx()));
     }
 
     #[test]
     fn every_kernel_can_be_fenced() {
-        for code in all() {
-            let mut module = atoll_ptx::parse(&code.ptx()).expect("valid PTX");
-            let options = PassOptions { fence_form: FenceForm::Mask, ..PassOptions::default() };
-            let report = transform_with(&mut module, &["fence_memory"], &options, &mut |_, _| {}).expect("a pass");
-            for kernel in report.kernels {
-                assert!(matches!(kernel.fencing, Fencing::Fenced { .. }), "{code:?}: {:?}", kernel.fencing);
-            }
-        }
+        all().into_iter().for_each(|code| can_be_fenced(&code, &code.ptx()));
     }
 
     #[test]

@@ -43,3 +43,7 @@ mod number;
 mod status;
 mod vector;
 mod version;
+
+#[cfg(test)]
+#[path = "../../cuda-library/tests/support/kernels.rs"]
+mod kernel_checks;

@@ -349,3 +349,85 @@ fn constants(number: Number) -> impl Iterator<Item = (&'static str, String)> {
     ]
     .into_iter()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel_checks::{can_be_fenced, is_valid};
+
+    const TYPES: [Number; 4] = [Number::F64, Number::F32, Number::F16, Number::Bf16];
+
+    const COMBINES: [Combine; 6] = [
+        Combine::Add,
+        Combine::Mul,
+        Combine::Min { keeps_nan: false },
+        Combine::Min { keeps_nan: true },
+        Combine::Max { keeps_nan: false },
+        Combine::Max { keeps_nan: true },
+    ];
+
+    const ACTIVATIONS: [Activation; 9] = [
+        Activation::Identity,
+        Activation::Sigmoid,
+        Activation::Tanh,
+        Activation::Relu { keeps_nan: false },
+        Activation::Relu { keeps_nan: true },
+        Activation::ClippedRelu { keeps_nan: false },
+        Activation::ClippedRelu { keeps_nan: true },
+        Activation::Elu,
+        Activation::Swish,
+    ];
+
+    /// Every operation once, and each with some of the types and numbers of dimensions.
+    fn all() -> Vec<Code> {
+        let mut points = vec![Point::Set, Point::Root, Point::Not, Point::Normalize];
+        points.extend(ACTIVATIONS.map(Point::Copy));
+        points.extend(COMBINES.map(Point::Combine));
+        let mut rows = vec![
+            Rows::Softmax,
+            Rows::LogSoftmax,
+            Rows::MaxMagnitude { keeps_nan: true },
+            Rows::Average,
+            Rows::Norm1,
+            Rows::Norm2,
+            Rows::ProductWithoutZeros,
+        ];
+        rows.extend(COMBINES.map(Rows::Reduce));
+        let windows = [
+            Window::Max { keeps_nan: false },
+            Window::Max { keeps_nan: true },
+            Window::AverageAll,
+            Window::AverageInside,
+            Window::Response,
+        ];
+        let mut all = Vec::new();
+        for number in TYPES {
+            let types = Types { input: number, output: number };
+            let ranks = points.iter().enumerate().map(|(index, op)| (*op, 1 + index as u32 % 4));
+            all.extend(ranks.map(|(op, rank)| Code::Point { types, op, rank }));
+            let ranks = rows.iter().enumerate().map(|(index, op)| (*op, index as u32));
+            all.extend(ranks.map(|(op, index)| {
+                let threads = if index % 2 == 0 { 32 } else { 256 };
+                Code::Rows { types, op, outer: 1 + index % 3, inner: 1 + index % 2, threads }
+            }));
+            all.extend(windows.map(|op| Code::Window { types, op }));
+            all.extend(ACTIVATIONS.iter().enumerate().map(|(index, activation)| {
+                let (divides, has_bias) = (index % 2 == 0, index % 3 == 0);
+                Code::Convolve { types, divides, has_bias, activation: *activation }
+            }));
+        }
+        let types = Types { input: Number::F16, output: Number::F32 };
+        all.push(Code::Point { types, op: Point::Copy(Activation::Identity), rank: 8 });
+        all
+    }
+
+    #[test]
+    fn every_kernel_is_valid_ptx() {
+        all().into_iter().for_each(|code| is_valid(&code, &code.ptx()));
+    }
+
+    #[test]
+    fn every_kernel_can_be_fenced() {
+        all().into_iter().for_each(|code| can_be_fenced(&code, &code.ptx()));
+    }
+}

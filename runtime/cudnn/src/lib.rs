@@ -47,3 +47,7 @@ mod status;
 mod tensor;
 mod version;
 mod window;
+
+#[cfg(test)]
+#[path = "../../cuda-library/tests/support/kernels.rs"]
+mod kernel_checks;

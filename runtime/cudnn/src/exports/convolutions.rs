@@ -48,9 +48,9 @@ entry_points! {
             return Err(refused(NAME, "tensors of different types"));
         }
         let channels = of_y.tensor.sizes[1];
-        let is_bias = bias.tensor.rank > 1 && bias.tensor.sizes[1] == channels;
-        let fits = old.tensor.has_sizes_of(&of_y.tensor) && is_bias && bias.tensor.count() == u64::from(channels.unsigned_abs());
-        if !fits || bias.at == 0 {
+        let is_one_for_each = bias.tensor.count() == u64::from(channels.unsigned_abs());
+        let is_bias = bias.tensor.rank > 1 && bias.tensor.sizes[1] == channels && is_one_for_each;
+        if !is_bias || !old.tensor.has_sizes_of(&of_y.tensor) || bias.at == 0 {
             return Err(Status::InvalidValue);
         }
         let (activation, coefficient) = activation(&get(activation_id)?, problem.sum());

@@ -54,7 +54,7 @@ unsafe extern "C" fn cudnnGetErrorString(result: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnGetLastErrorString(message: At<c_char>, bytes: usize) {
     if bytes > 0 {
-        // Null is an error that nobody can be told.
+        // The function has no result by which null could be refused.
         let _ = message.set(0);
     }
 }

@@ -7,7 +7,7 @@ use crate::descriptors::{Id, Response, get, set};
 use crate::factors::{bits, factor};
 use crate::handle::with;
 use crate::kernels::Point;
-use crate::point::{Numbers, launch};
+use crate::point::{Numbers, Operand, launch};
 use crate::tensor::{Format, Tensor};
 use crate::window::respond;
 use atoll_cuda_library::{At, HandleId, Status};
@@ -66,7 +66,7 @@ entry_points! {
             coefficient: bits(sum, epsilon),
             ..Numbers::default()
         };
-        let parameters = [operand(parameters, scale)?, operand(parameters, bias)?, operand(parameters, mean)?, operand(parameters, variance)?];
+        let parameters = [scale, bias, mean, variance].map(|at| Operand { tensor, at });
         with(handle, |call| launch(call, NAME, Point::Normalize, (&[x], &parameters), y, numbers))
     }
 

@@ -6,8 +6,8 @@ int cudnnSetConvolutionNdDescriptor(void *, int, const int *, const int *, const
 int cudnnSetConvolutionGroupCount(void *, int);
 int cudnnGetConvolutionNdForwardOutputDim(void *, void *, void *, int, int *);
 int cudnnGetConvolutionForwardWorkspaceSize(void *, void *, void *, void *, void *, int, size_t *);
-int cudnnConvolutionForward(void *, const void *, void *, const void *, void *, const void *, void *, int, void *, size_t,
-                            const void *, void *, void *);
+int cudnnConvolutionForward(void *, const void *, void *, const void *, void *, const void *, void *, int, void *,
+                            size_t, const void *, void *, void *);
 int cudnnConvolutionBiasActivationForward(void *, const void *, void *, const void *, void *, const void *, void *, int,
                                           void *, size_t, const void *, void *, const void *, void *, const void *,
                                           void *, void *, void *);

@@ -27,7 +27,8 @@ pub(crate) fn version() -> Version {
 /// The version as cuDNN reports it: 8907 is 8.9.7, and 91300 is 9.13.0.
 pub(crate) fn number() -> usize {
     let [major, minor, patch] = version().map(|part| part.unsigned_abs() as usize);
-    major * if major < 9 { 1_000 } else { 10_000 } + minor * 100 + patch
+    let scale = if major < 9 { 1_000 } else { 10_000 };
+    major * scale + minor * 100 + patch
 }
 
 /// The version of the CUDA runtime that the program uses: 12090 is 12.9.

@@ -3,7 +3,7 @@
 use super::{descriptor, entry_points, operand};
 use crate::checks::{element_bytes, give, is_among, refused};
 use crate::descriptors::{Activation, Id, Operation, change, get, set};
-use crate::factors::{bits, factor, is_zero};
+use crate::factors::{bits, factor};
 use crate::handle::with;
 use crate::kernels::{self, Combine, Point, Types};
 use crate::point::{Numbers, Operand, launch};
@@ -177,12 +177,6 @@ entry_points! {
             return Err(refused(NAME, "inputs of different types"));
         }
         let numbers = Numbers { alpha_b: factor(sum, alpha_b)?, ..numbers };
-        // The sum of a tensor and nothing need not read what is not there.
-        let is_plain = operation.operation == 0 && is_zero(sum, numbers.alpha_b) && b.at == 0;
-        if is_plain {
-            let op = Point::Copy(kernels::Activation::Identity);
-            return with(handle, |call| launch(call, NAME, op, (&[a], &[]), c, numbers));
-        }
         with(handle, |call| launch(call, NAME, op, (&[a, b], &[]), c, numbers))
     }
 }

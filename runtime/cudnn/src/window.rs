@@ -15,7 +15,7 @@ const RANK: usize = 5;
 
 /// Where a tensor's dimension is among those of the kernel: a tensor with two dimensions of space has
 /// one element in the first.
-pub(crate) fn place(tensor: &Tensor, kernel_dimension: usize) -> Option<usize> {
+fn place(tensor: &Tensor, kernel_dimension: usize) -> Option<usize> {
     match (tensor.rank, kernel_dimension) {
         (5, _) | (_, 0 | 1) => Some(kernel_dimension),
         (_, 2) => None,

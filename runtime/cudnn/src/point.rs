@@ -1,11 +1,11 @@
 //! Operations on elements.
 
 use crate::checks::refused;
-use crate::factors::bits;
+use crate::factors::{bits, factor};
 use crate::handle::Call;
 use crate::kernels::{Code, Point, THREADS, Types};
 use crate::tensor::{Space, Tensor};
-use atoll_cuda_library::{Number, Status};
+use atoll_cuda_library::{At, Number, Status};
 
 /// A tensor in device memory.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,11 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
+    /// The factors of a call; null is an error.
+    pub(crate) fn new(sum: Number, alpha: At<u8>, beta: At<u8>) -> Result<Numbers, Status> {
+        Ok(Numbers { alpha: factor(sum, alpha)?, beta: factor(sum, beta)?, ..Numbers::default() })
+    }
+
     /// alpha = 1, beta = 0.
     pub(crate) fn unchanged(sum: Number) -> Numbers {
         Numbers { alpha: bits(sum, 1.0), ..Numbers::default() }

@@ -6,7 +6,7 @@ use super::{entry_points, operand};
 use crate::checks::refused;
 use crate::convolve::Epilogue;
 use crate::descriptors::{Activation, Convolution, Filter, Id, get};
-use crate::factors::{factor, is_zero};
+use crate::factors::is_zero;
 use crate::handle::with;
 use crate::kernels::Rows;
 use crate::point::{Numbers, Operand};
@@ -15,11 +15,6 @@ use crate::tensor::Tensor;
 use atoll_cuda_library::{At, HandleId, Number, Status};
 use std::ffi::c_int;
 
-/// The factors of a call.
-fn factors(sum: Number, alpha: At<u8>, beta: At<u8>) -> Result<Numbers, Status> {
-    Ok(Numbers { alpha: factor(sum, alpha)?, beta: factor(sum, beta)?, ..Numbers::default() })
-}
-
 entry_points! {
     fn cudnnConvolutionForward(
         handle: HandleId, alpha: At<u8>, x: Id<Tensor>, x_at: u64, w: Id<Filter>, w_at: u64,
@@ -27,7 +22,7 @@ entry_points! {
         y_at: u64
     ) {
         let problem = problem("cudnnConvolutionForward", (x, w, convolution, y))?;
-        let numbers = factors(problem.sum(), alpha, beta)?;
+        let numbers = Numbers::new(problem.sum(), alpha, beta)?;
         with(handle, |call| problem.forward(call, [x_at, w_at, y_at], None, numbers))
     }
 
@@ -40,7 +35,7 @@ entry_points! {
     ) {
         const NAME: &str = "cudnnConvolutionBiasActivationForward";
         let problem = problem(NAME, (x, w, convolution, y))?;
-        let numbers = factors(problem.sum(), alpha, alpha_z)?;
+        let numbers = Numbers::new(problem.sum(), alpha, alpha_z)?;
         let (of_y, bias) = (operand(y, y_at)?, operand(bias, bias_at)?);
         let reads_z = !is_zero(problem.sum(), numbers.beta);
         let old = if reads_z { operand(z, z_at)? } else { of_y };
@@ -65,7 +60,7 @@ entry_points! {
         dx: Id<Tensor>, dx_at: u64
     ) {
         let problem = problem("cudnnConvolutionBackwardData", (dx, w, convolution, dy))?;
-        let numbers = factors(problem.sum(), alpha, beta)?;
+        let numbers = Numbers::new(problem.sum(), alpha, beta)?;
         with(handle, |call| problem.backward_data(call, [dx_at, w_at, dy_at], numbers))
     }
 
@@ -75,7 +70,7 @@ entry_points! {
         dw: Id<Filter>, dw_at: u64
     ) {
         let problem = problem("cudnnConvolutionBackwardFilter", (x, dw, convolution, dy))?;
-        let numbers = factors(problem.sum(), alpha, beta)?;
+        let numbers = Numbers::new(problem.sum(), alpha, beta)?;
         with(handle, |call| problem.backward_filter(call, [x_at, dw_at, dy_at], numbers))
     }
 
@@ -89,7 +84,7 @@ entry_points! {
             return Err(Status::InvalidValue);
         }
         let sum = if dy.tensor.number(NAME)? == Number::F64 { Number::F64 } else { Number::F32 };
-        let numbers = factors(sum, alpha, beta)?;
+        let numbers = Numbers::new(sum, alpha, beta)?;
         let op = Rows::Reduce(crate::kernels::Combine::Add);
         with(handle, |call| rows::launch(call, NAME, op, (dy, db), |dimension| dimension != 1, numbers))
     }

@@ -4,7 +4,7 @@ use super::values::sum_of;
 use super::{descriptor, entry_points, operand};
 use crate::checks::{give, is_among};
 use crate::descriptors::{Id, Response, get, set};
-use crate::factors::{bits, factor};
+use crate::factors::bits;
 use crate::handle::with;
 use crate::kernels::Point;
 use crate::point::{Numbers, Operand, launch};
@@ -60,12 +60,7 @@ entry_points! {
             return Err(Status::InvalidValue);
         }
         let sum = sum_of(NAME, &x.tensor)?;
-        let numbers = Numbers {
-            alpha: factor(sum, alpha)?,
-            beta: factor(sum, beta)?,
-            coefficient: bits(sum, epsilon),
-            ..Numbers::default()
-        };
+        let numbers = Numbers { coefficient: bits(sum, epsilon), ..Numbers::new(sum, alpha, beta)? };
         let parameters = [scale, bias, mean, variance].map(|at| Operand { tensor, at });
         with(handle, |call| launch(call, NAME, Point::Normalize, (&[x], &parameters), y, numbers))
     }
@@ -97,7 +92,7 @@ entry_points! {
         let response = get(id)?;
         let (x, y) = (operand(x, x_at)?, operand(y, y_at)?);
         let sum = sum_of(NAME, &x.tensor)?;
-        let numbers = Numbers { alpha: factor(sum, alpha)?, beta: factor(sum, beta)?, ..Numbers::default() };
+        let numbers = Numbers::new(sum, alpha, beta)?;
         with(handle, |call| respond(call, NAME, &response, (x, y), numbers))
     }
 }

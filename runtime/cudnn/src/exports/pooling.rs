@@ -4,7 +4,6 @@ use super::values::sum_of;
 use super::{descriptor, entry_points, operand};
 use crate::checks::{DIMENSIONS_MAX, give, is_among, read, write};
 use crate::descriptors::{Id, Pooling, get, set};
-use crate::factors::factor;
 use crate::handle::with;
 use crate::point::Numbers;
 use crate::tensor::Tensor;
@@ -105,7 +104,7 @@ entry_points! {
         let pooling = get(id)?;
         let (x, y) = (operand(x, x_at)?, operand(y, y_at)?);
         let sum = sum_of(NAME, &x.tensor)?;
-        let numbers = Numbers { alpha: factor(sum, alpha)?, beta: factor(sum, beta)?, ..Numbers::default() };
+        let numbers = Numbers::new(sum, alpha, beta)?;
         with(handle, |call| pool(call, NAME, &pooling, (x, y), numbers))
     }
 }

@@ -4,7 +4,6 @@ use super::values::sum_of;
 use super::{descriptor, entry_points, operand};
 use crate::checks::{element_bytes, give, is_among, refused};
 use crate::descriptors::{Id, Reduction, get, set};
-use crate::factors::factor;
 use crate::handle::{state, with};
 use crate::kernels::{Combine, Rows};
 use crate::point::Numbers;
@@ -85,7 +84,7 @@ entry_points! {
         };
         let (a, c) = (operand(a, a_at)?, operand(c, c_at)?);
         let sum = sum_of(NAME, &a.tensor)?;
-        let numbers = Numbers { alpha: factor(sum, alpha)?, beta: factor(sum, beta)?, ..Numbers::default() };
+        let numbers = Numbers::new(sum, alpha, beta)?;
         let is_inner = |dimension: usize| c.tensor.sizes[dimension] == 1 && a.tensor.sizes[dimension] != 1;
         with(handle, |call| launch(call, NAME, op, (a, c), is_inner, numbers))
     }

@@ -4,7 +4,6 @@ use super::values::sum_of;
 use super::{entry_points, operand};
 use crate::checks::is_among;
 use crate::descriptors::Id;
-use crate::factors::factor;
 use crate::handle::with;
 use crate::kernels::Rows;
 use crate::point::Numbers;
@@ -32,7 +31,7 @@ entry_points! {
             return Err(Status::InvalidValue);
         }
         let sum = sum_of(NAME, &x.tensor)?;
-        let numbers = Numbers { alpha: factor(sum, alpha)?, beta: factor(sum, beta)?, ..Numbers::default() };
+        let numbers = Numbers::new(sum, alpha, beta)?;
         let op = if algorithm == LOG { Rows::LogSoftmax } else { Rows::Softmax };
         let is_inner = |dimension: usize| if mode == INSTANCE { dimension != 0 } else { dimension == 1 };
         with(handle, |call| launch(call, NAME, op, (x, y), is_inner, numbers))

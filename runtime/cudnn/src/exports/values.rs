@@ -43,7 +43,7 @@ fn copy(
     (x, y): (Operand, Operand),
 ) -> Result<(), Status> {
     let sum = sum_of(name, &y.tensor)?;
-    let numbers = Numbers { alpha: factor(sum, alpha)?, beta: factor(sum, beta)?, ..Numbers::default() };
+    let numbers = Numbers::new(sum, alpha, beta)?;
     let op = Point::Copy(kernels::Activation::Identity);
     with(handle, |call| launch(call, name, op, (&[x], &[]), y, numbers))
 }
@@ -88,7 +88,7 @@ entry_points! {
         let sum = sum_of(NAME, &y.tensor)?;
         let (function, coefficient) = activation(&get(id)?, sum);
         let numbers =
-            Numbers { alpha: factor(sum, alpha)?, beta: factor(sum, beta)?, coefficient, ..Numbers::default() };
+            Numbers { coefficient, ..Numbers::new(sum, alpha, beta)? };
         with(handle, |call| launch(call, NAME, Point::Copy(function), (&[x], &[]), y, numbers))
     }
 
@@ -168,7 +168,7 @@ entry_points! {
             return Err(Status::InvalidValue);
         }
         let sum = sum_of(NAME, &c.tensor)?;
-        let numbers = Numbers { alpha: factor(sum, alpha_a)?, beta: factor(sum, beta)?, ..Numbers::default() };
+        let numbers = Numbers::new(sum, alpha_a, beta)?;
         if !matches!(op, Point::Combine(_)) {
             return with(handle, |call| launch(call, NAME, op, (&[a], &[]), c, numbers));
         }

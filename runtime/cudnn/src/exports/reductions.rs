@@ -9,7 +9,7 @@ use crate::kernels::{Combine, Rows};
 use crate::point::Numbers;
 use crate::rows::launch;
 use crate::tensor::Tensor;
-use atoll_cuda_library::{At, HandleId, Status};
+use atoll_cuda_library::{At, HandleId};
 use std::ffi::c_int;
 
 descriptor! { Reduction: cudnnCreateReduceTensorDescriptor cudnnDestroyReduceTensorDescriptor }

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # The crates whose programs and libraries `deb/build.sh` installs.
-INSTALLED = ["atoll", "atoll-interpose", "atoll-cudart", "atoll-cublas", "atoll-stand-in-cuda", "atoll-ring-c"]
+INSTALLED = ["atoll", "atoll-interpose", "atoll-cudart", "atoll-cublas", "atoll-cudnn", "atoll-stand-in-cuda", "atoll-ring-c"]
 
 
 def run(*command):

@@ -11,7 +11,7 @@ to=$package/python/atoll/bin
 mkdir -p "$to"
 rm -f "$to"/*
 # The program, and the libraries that `atoll run` gives to CUDA programs.
-for name in atoll libatoll_interpose.so libatoll_cudart.so libatoll_cublas.so; do
+for name in atoll libatoll_interpose.so libatoll_cudart.so libatoll_cublas.so libatoll_cudnn.so; do
     [ ! -f "$built/$name" ] || strip --strip-debug -o "$to/$name" "$built/$name"
 done
 maturin=${ATOLL_VENV:-$HOME/.cache/atoll/venv}/bin/maturin

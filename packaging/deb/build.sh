@@ -25,7 +25,7 @@ strip --strip-debug "$root/usr/bin/atoll"
 mkdir -p "$root/usr/lib/atoll"
 mv "$root/usr/bin/atoll" "$root/usr/lib/atoll/atoll"
 ln -s ../lib/atoll/atoll "$root/usr/bin/atoll"
-for library in libatoll_interpose.so libatoll_cudart.so libatoll_cublas.so libatoll_stand_in_cuda.so; do
+for library in libatoll_interpose.so libatoll_cudart.so libatoll_cublas.so libatoll_cudnn.so libatoll_stand_in_cuda.so; do
     [ ! -f "$built/$library" ] || { install_as 644 "$built/$library" "usr/lib/atoll/$library"; strip --strip-debug "$root/usr/lib/atoll/$library"; }
 done
 

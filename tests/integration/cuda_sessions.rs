@@ -172,6 +172,22 @@ fn cublas_computes_in_a_session() -> Result<()> {
 }
 
 #[test]
+fn cudnn_computes_in_a_session() -> Result<()> {
+    let setup = Setup::start(&[], CONFIG)?;
+    let libraries = [("libcudnn.so.9", "libatoll_cudnn.so"), ("libcudart.so.12", "libatoll_cudart.so")];
+    let programs = root().join("runtime/cudnn/tests/programs");
+    for (name, parts) in [("convolutions", ["forwards", "epilogues"]), ("windows", ["poolings", "softmaxes"])] {
+        let program = Program::compile_with(&programs.join(format!("{name}.c")), &libraries)?;
+        for part in parts {
+            let output = program.run(&setup, &["--tenant", "team"], &[part])?;
+            let (found, said) = (text(&output.stdout), text(&output.stderr));
+            ensure!(found == format!("{part}\n") && said.is_empty(), "{found}\n{said}\n{}", log(&setup));
+        }
+    }
+    all_gone(&setup)
+}
+
+#[test]
 fn a_refused_session_says_why() -> Result<()> {
     let setup = Setup::start(&[], CONFIG)?;
     let program = session_program()?;

@@ -274,8 +274,9 @@ fn the_bill_of_materials_has_every_crate_with_version_and_licence() -> Result<()
     let bill = bill()?;
     // cargo's own view of what the program and the libraries are built from.
     let mut linked = BTreeSet::new();
-    for installed in ["atoll", "atoll-interpose", "atoll-cudart", "atoll-cublas", "atoll-stand-in-cuda", "atoll-ring-c"]
-    {
+    let libraries =
+        ["atoll-interpose", "atoll-cudart", "atoll-cublas", "atoll-cudnn", "atoll-stand-in-cuda", "atoll-ring-c"];
+    for installed in ["atoll"].into_iter().chain(libraries) {
         let output = Command::new(env!("CARGO"))
             .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none"])
             .args(["--package", installed, "--format", "{p}|{l}"])

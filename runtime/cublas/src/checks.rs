@@ -1,7 +1,6 @@
 //! Checks of arguments.
 
-use crate::log::log_once;
-use crate::status::Status;
+use atoll_cuda_library::Status;
 use std::ffi::c_int;
 
 /// `cublasOperation_t`: whether a matrix is transposed. The conjugate of a real matrix is the matrix.
@@ -9,14 +8,14 @@ pub(crate) fn is_transposed(operation: c_int) -> Result<bool, Status> {
     match operation {
         0 | 3 => Ok(false),
         1 | 2 => Ok(true),
-        _ => Err(Status::INVALID_VALUE),
+        _ => Err(Status::InvalidValue),
     }
 }
 
 /// Sizes of a call, none negative, as kernels get them.
 pub(crate) fn sizes<const N: usize>(name: &'static str, sizes: [i64; N]) -> Result<[u32; N], Status> {
     if sizes.iter().any(|size| *size < 0) {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
     if sizes.iter().any(|size| *size > i64::from(i32::MAX)) {
         return Err(refused(name, "sizes above 2147483647"));
@@ -26,6 +25,5 @@ pub(crate) fn sizes<const N: usize>(name: &'static str, sizes: [i64; N]) -> Resu
 
 /// The error for arguments that are not supported, which the library prints once for each name.
 pub(crate) fn refused(name: &'static str, what: &str) -> Status {
-    log_once(name, &format_args!("{name}: {what} are not supported; it returns CUBLAS_STATUS_NOT_SUPPORTED"));
-    Status::NOT_SUPPORTED
+    atoll_cuda_library::refused(name, what, "CUBLAS_STATUS_NOT_SUPPORTED")
 }

@@ -3,7 +3,7 @@
 use crate::handle::Call;
 use crate::kernels::{Code, GemmCode, Tile};
 use crate::number::{Factors, Types};
-use crate::status::Status;
+use atoll_cuda_library::Status;
 
 /// Matrices of a batch that one launch computes.
 const BATCH_MAX: u32 = 65_535;
@@ -150,7 +150,7 @@ impl Gemm {
         let row_tiles = u64::from(self.m.div_ceil(tile.rows()));
         let blocks = row_tiles * u64::from(self.n.div_ceil(tile.columns()));
         if blocks > BLOCKS_MAX {
-            return Err(Status::NOT_SUPPORTED);
+            return Err(Status::NotSupported);
         }
         let code = Code::Gemm(GemmCode { types: self.types, tile, has_epilogue: self.epilogue.is_some() });
         let mut first = 0;

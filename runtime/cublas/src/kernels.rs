@@ -1,7 +1,7 @@
 //! The kernels: templates in PTX, and the variants that are made from them.
 
-use crate::number::{Number, Types};
-use crate::template::{Variables, fill_in};
+use crate::number::Types;
+use atoll_cuda_library::{Kernels, Number, Variables, fill_in};
 
 const GEMM: &str = include_str!("../kernels/gemm.template");
 const VECTOR: &str = include_str!("../kernels/vector.template");
@@ -71,9 +71,10 @@ impl Tile {
     }
 }
 
-impl Code {
-    /// The PTX of the module.
-    pub(crate) fn ptx(self) -> String {
+impl Kernels for Code {
+    const LIBRARY: &'static str = "cuBLAS";
+
+    fn ptx(self) -> String {
         match self {
             Code::Gemm(code) => fill_in(GEMM, code.types.sum, gemm_variables(code)),
             Code::Vector(number) => fill_in(VECTOR, number, vector_variables(number)),
@@ -163,7 +164,7 @@ fn texts<'a>(names: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = (String, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atoll_passes::{FenceForm, Fencing, PassOptions, transform_with};
+    use crate::kernel_checks::{can_be_fenced, is_valid};
 
     /// Types by `cublasComputeType_t` and `cudaDataType`.
     const COMBINATIONS: [(i32, [i32; 3]); 9] = [
@@ -194,24 +195,12 @@ mod tests {
 
     #[test]
     fn every_kernel_is_valid_ptx() {
-        for code in all() {
-            let text = code.ptx();
-            assert!(!text.contains("${") && !text.contains("\n@"), "{code:?}");
-            let module = atoll_ptx::parse(&text).unwrap_or_else(|errors| panic!("{code:?}: {errors}"));
-            atoll_ptx::verify(&module).unwrap_or_else(|faults| panic!("{code:?}: {faults}"));
-        }
+        all().into_iter().for_each(|code| is_valid(&code, &code.ptx()));
     }
 
     #[test]
     fn every_kernel_can_be_fenced() {
-        for code in all() {
-            let mut module = atoll_ptx::parse(&code.ptx()).expect("valid PTX");
-            let options = PassOptions { fence_form: FenceForm::Mask, ..PassOptions::default() };
-            let report = transform_with(&mut module, &["fence_memory"], &options, &mut |_, _| {}).expect("a pass");
-            for kernel in report.kernels {
-                assert!(matches!(kernel.fencing, Fencing::Fenced { .. }), "{code:?}: {:?}", kernel.fencing);
-            }
-        }
+        all().into_iter().for_each(|code| can_be_fenced(&code, &code.ptx()));
     }
 
     #[test]

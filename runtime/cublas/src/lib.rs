@@ -3,23 +3,21 @@
 //!
 //! The library loads kernels of its own, in PTX, into the program's context through the driver that
 //! it finds as `libcuda.so.1`: the driver of sessions (`runtime/interpose`), the stand-in of the
-//! tests, or NVIDIA's. It calls only the public driver API.
+//! tests, or NVIDIA's. It calls only the public driver API. Handles, templates, the driver and the
+//! declaration of entry points are in `runtime/cuda-library`, which `runtime/cudnn` uses too.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `exports` | the entry points, one file per family, and the list of those that are missing |
-//! | `kernels` | the kernels' templates and variants; `template` fills them in |
+//! | `kernels` | the kernels' templates and variants |
 //! | `gemm` | a matrix product of any types and strides, and its launch |
 //! | `vector` | operations on vectors |
-//! | `handle` | handles: context, stream, pointer mode, loaded kernels |
-//! | `number` | types of numbers, and factors (`alpha` and `beta`) |
+//! | `handle` | handles and their settings |
+//! | `number` | types of products, and factors (`alpha` and `beta`) |
 //! | `lt` | descriptors of cuBLASLt |
-//! | `arguments` | pointer arguments of the program |
-//! | `checks` | checks of other arguments |
-//! | `driver` | the driver's library, generated from the table of `runtime/cuda-api` |
-//! | `status` | results, and their names and texts |
+//! | `checks` | checks of arguments |
+//! | `status` | numbers, names and texts of results |
 //! | `version` | which version of cuBLAS the process has loaded |
-//! | `log` | lines on standard error |
 //!
 //! Known differences from NVIDIA's library:
 //! - Complex numbers, FP8 and most of levels 2 and 3 are missing.
@@ -35,23 +33,17 @@
 //!
 //! Start reading at `exports`, then `gemm`.
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("the library is for Linux: it is loaded under the names that cuBLAS has there");
-
-#[cfg(not(target_endian = "little"))]
-compile_error!("parameters of kernels are stored as 64-bit numbers");
-
-mod arguments;
 mod checks;
-mod driver;
 mod exports;
 mod gemm;
 mod handle;
 mod kernels;
-mod log;
 mod lt;
 mod number;
 mod status;
-mod template;
 mod vector;
 mod version;
+
+#[cfg(test)]
+#[path = "../../cuda-library/tests/support/kernels.rs"]
+mod kernel_checks;

@@ -3,12 +3,11 @@
 //! A descriptor is an array of words: the first says what it is, and each of the others holds an
 //! attribute.
 
-use crate::arguments::At;
 use crate::checks::{self, refused};
 use crate::gemm::{Activation, Matrix};
-use crate::number::{Number, Types};
-use crate::status::Status;
+use crate::number::{Types, number_of};
 use atoll_cuda_api::types::c_int;
+use atoll_cuda_library::{At, Number, Status};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -179,13 +178,13 @@ pub(crate) fn allocate(words: &[u64]) -> u64 {
 /// Frees a descriptor that [`allocate`] returned.
 pub(crate) fn free(address: u64) -> Result<(), Status> {
     let words = ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
-    words.map(drop).ok_or(Status::INVALID_VALUE)
+    words.map(drop).ok_or(Status::InvalidValue)
 }
 
 /// Initializes a descriptor in the program's memory, of `bytes` bytes.
 pub(crate) fn initialize<const N: usize>(at: At<[u64; N]>, bytes: usize, words: [u64; N]) -> Result<(), Status> {
     if bytes < size_of::<[u64; N]>() {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
     at.set(words)
 }
@@ -193,11 +192,11 @@ pub(crate) fn initialize<const N: usize>(at: At<[u64; N]>, bytes: usize, words: 
 impl Kind {
     /// Reads a descriptor; its first word first, since descriptors of other kinds are shorter.
     fn read<const N: usize>(&self, at: At<[u64; N]>) -> Result<[u64; N], Status> {
-        if at.cast::<u64>().get()? == self.first { at.get() } else { Err(Status::INVALID_VALUE) }
+        if at.cast::<u64>().get()? == self.first { at.get() } else { Err(Status::InvalidValue) }
     }
 
     fn attribute(&self, number: c_int) -> Result<&'static Attribute, Status> {
-        self.attributes.iter().find(|attribute| attribute.number == number).ok_or(Status::INVALID_VALUE)
+        self.attributes.iter().find(|attribute| attribute.number == number).ok_or(Status::InvalidValue)
     }
 
     /// Sets an attribute; `name` is that of the entry point.
@@ -211,7 +210,7 @@ impl Kind {
         let mut words = self.read(at)?;
         let attribute = self.attribute(number)?;
         if bytes != attribute.bytes {
-            return Err(Status::INVALID_VALUE);
+            return Err(Status::InvalidValue);
         }
         let mut value = [0; ATTRIBUTE_BYTES_MAX];
         buffer.read_into(&mut value[..bytes])?;
@@ -241,7 +240,7 @@ impl Kind {
             return written.set(attribute.bytes);
         }
         if bytes < attribute.bytes {
-            return Err(Status::INVALID_VALUE);
+            return Err(Status::InvalidValue);
         }
         let value = match attribute.place {
             Place::Word(index) => words[index],
@@ -290,7 +289,7 @@ pub(crate) fn plan(name: &'static str, operation: At<Operation>, layouts: [At<La
     let data_types = read.map(|words| number(words[1]));
     let types = Types::of(number(operation[1]), [data_types[0], data_types[1], data_types[3]]);
     let has_types = data_types[2] == data_types[3];
-    let types = types.filter(|types| has_types && Number::of(number(operation[2])) == Some(types.scale));
+    let types = types.filter(|types| has_types && number_of(number(operation[2])) == Some(types.scale));
     let Some(types) = types else {
         let [compute, scale] = [number(operation[1]), number(operation[2])];
         return Err(refused(name, &format!("types {data_types:?} with computation {compute} and factors {scale}")));
@@ -315,7 +314,7 @@ pub(crate) fn plan(name: &'static str, operation: At<Operation>, layouts: [At<La
     let [[m, k], [b_rows, n], c, d] = shapes;
     let counts = read.map(|words| number(words[5]));
     if b_rows != k || c != d || d != [m, n] || counts.iter().any(|count| *count != counts[3]) {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
     let epilogue = epilogue(name, &operation, types, data_types[3])?;
     Ok(Plan { types, sizes: [m, n, k, counts[3].into()], matrices, on_device, epilogue })
@@ -327,7 +326,7 @@ fn is_transposed(word: u64) -> Result<bool, Status> {
 
 /// Rows and columns of a layout, and its strides in bytes.
 fn matrix(name: &'static str, words: &Layout, number: Number) -> Result<([i64; 2], Matrix), Status> {
-    let size = |word: u64| i64::try_from(word).map_err(|_| Status::INVALID_VALUE);
+    let size = |word: u64| i64::try_from(word).map_err(|_| Status::InvalidValue);
     let (rows, columns, ld) = (size(words[2])?, size(words[3])?, words[4] as i64);
     let bytes = number.bytes();
     let (length, far) = match words[7] {
@@ -336,7 +335,7 @@ fn matrix(name: &'static str, words: &Layout, number: Number) -> Result<([i64; 2
         _ => return Err(refused(name, "other orders than of columns and rows")),
     };
     if ld < length.max(1) || (words[5] as u32 as c_int) < 0 {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
     let batch = (words[6] as i64).wrapping_mul(bytes);
     let by_columns = Matrix { at: 0, row: bytes, column: far, batch };
@@ -391,8 +390,8 @@ mod tests {
     #[test]
     fn only_descriptors_of_this_library_are_freed() {
         let address = allocate(&layout(0, 2, 3, 2));
-        assert_eq!(free(address + 8), Err(Status::INVALID_VALUE));
+        assert_eq!(free(address + 8), Err(Status::InvalidValue));
         assert_eq!(free(address), Ok(()));
-        assert_eq!(free(address), Err(Status::INVALID_VALUE));
+        assert_eq!(free(address), Err(Status::InvalidValue));
     }
 }

@@ -1,64 +1,19 @@
 //! Types of numbers, and factors.
 
-use crate::arguments::At;
-use crate::status::Status;
+use atoll_cuda_library::{At, Number, Status, half};
 use std::ffi::c_int;
 
-/// A type of numbers in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Number {
-    F64,
-    F32,
-    F16,
-    Bf16,
-    S32,
-    S8,
-}
-
-impl Number {
-    /// The type of `cudaDataType`; `None` if it is not supported.
-    pub(crate) fn of(data_type: c_int) -> Option<Number> {
-        Some(match data_type {
-            0 => Number::F32,
-            1 => Number::F64,
-            2 => Number::F16,
-            3 => Number::S8,
-            10 => Number::S32,
-            14 => Number::Bf16,
-            _ => return None,
-        })
-    }
-
-    /// The size in bytes.
-    pub(crate) fn bytes(self) -> i64 {
-        match self {
-            Number::F64 => 8,
-            Number::F32 | Number::S32 => 4,
-            Number::F16 | Number::Bf16 => 2,
-            Number::S8 => 1,
-        }
-    }
-
-    /// The name in PTX.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Number::F64 => "f64",
-            Number::F32 => "f32",
-            Number::F16 => "f16",
-            Number::Bf16 => "bf16",
-            Number::S32 => "s32",
-            Number::S8 => "s8",
-        }
-    }
-
-    /// The literal 0 of a type in which kernels compute.
-    pub(crate) fn zero(self) -> &'static str {
-        match self {
-            Number::F64 => "0d0000000000000000",
-            Number::F32 => "0f00000000",
-            _ => "0",
-        }
-    }
+/// The type of `cudaDataType`; `None` if it is not supported.
+pub(crate) fn number_of(data_type: c_int) -> Option<Number> {
+    Some(match data_type {
+        0 => Number::F32,
+        1 => Number::F64,
+        2 => Number::F16,
+        3 => Number::S8,
+        10 => Number::S32,
+        14 => Number::Bf16,
+        _ => return None,
+    })
 }
 
 /// The types of a matrix product.
@@ -88,7 +43,7 @@ impl Types {
     /// not supported.
     pub(crate) fn of(compute: c_int, [a, b, c]: [c_int; 3]) -> Option<Types> {
         use Number::{Bf16, F16, F32, F64, S8, S32};
-        let (input, output) = (Number::of(a)?, Number::of(c)?);
+        let (input, output) = (number_of(a)?, number_of(c)?);
         if a != b {
             return None;
         }
@@ -166,7 +121,7 @@ impl Factors {
 fn bits(types: Types, at: At<u8>) -> Result<u64, Status> {
     Ok(match types.scale {
         Number::F64 => at.cast::<u64>().get()?,
-        Number::F16 => from_half(at.cast::<u16>().get()?).to_bits().into(),
+        Number::F16 => half(at.cast::<u16>().get()?).to_bits().into(),
         _ => at.cast::<u32>().get()?.into(),
     })
 }
@@ -189,30 +144,9 @@ fn one(sum: Number) -> u64 {
     }
 }
 
-/// The number whose bits in f16 are these.
-fn from_half(bits: u16) -> f32 {
-    /// 2 to the power of 112, the difference of the exponents' biases.
-    const SCALE: f32 = f32::from_bits((127 + 112) << 23);
-    let magnitude = u32::from(bits & 0x7fff);
-    let number = if magnitude < 0x7c00 {
-        f32::from_bits(magnitude << 13) * SCALE
-    } else {
-        f32::from_bits(0x7f80_0000 | ((magnitude & 0x3ff) << 13))
-    };
-    f32::from_bits(number.to_bits() | (u32::from(bits >> 15) << 31))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn halves_are_read_exactly() {
-        let wanted = [(0x3c00, 1.0), (0xc000, -2.0), (0x0001, 2f32.powi(-24)), (0x7bff, 65504.0), (0x0000, 0.0)];
-        wanted.iter().for_each(|(bits, number)| assert_eq!(from_half(*bits), *number, "{bits:#x}"));
-        assert!(from_half(0x7c00).is_infinite() && from_half(0x7e00).is_nan());
-        assert!(from_half(0x8000).is_sign_negative());
-    }
 
     #[test]
     fn combinations_of_types_are_those_of_the_reference() {

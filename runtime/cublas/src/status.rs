@@ -1,69 +1,49 @@
-//! Results of calls.
+//! Results of calls: `cublasStatus_t`.
 
-use atoll_cuda_api::error;
-use atoll_cuda_api::types::CUresult;
+use atoll_cuda_library::Status;
 use std::ffi::{CStr, c_int};
 
-/// An error of cuBLAS, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Status(pub(crate) c_int);
+/// The number of success.
+pub(crate) const SUCCESS: c_int = 0;
 
-/// Declares results: the header's name without `CUBLAS_STATUS_`, the number, and a text.
-macro_rules! statuses {
-    ($($name:ident = $number:literal $full:literal $text:literal;)+) => {
-        #[allow(dead_code, reason = "the list is that of the header")]
-        impl Status {
-            $(pub(crate) const $name: Status = Status($number);)+
-        }
+/// The results: number, name and text.
+const STATUSES: &[(c_int, &CStr, &CStr)] = &[
+    (SUCCESS, c"CUBLAS_STATUS_SUCCESS", c"success"),
+    (1, c"CUBLAS_STATUS_NOT_INITIALIZED", c"the handle is not valid, or there is no device"),
+    (3, c"CUBLAS_STATUS_ALLOC_FAILED", c"device memory cannot be allocated"),
+    (7, c"CUBLAS_STATUS_INVALID_VALUE", c"an argument is not valid"),
+    (8, c"CUBLAS_STATUS_ARCH_MISMATCH", c"the device cannot run the kernel"),
+    (11, c"CUBLAS_STATUS_MAPPING_ERROR", c"memory cannot be copied"),
+    (13, c"CUBLAS_STATUS_EXECUTION_FAILED", c"the kernel failed"),
+    (14, c"CUBLAS_STATUS_INTERNAL_ERROR", c"internal error"),
+    (15, c"CUBLAS_STATUS_NOT_SUPPORTED", c"the function or its arguments are not supported"),
+    (16, c"CUBLAS_STATUS_LICENSE_ERROR", c"license error"),
+];
 
-        /// The results: number, name and text.
-        const STATUSES: &[(c_int, &CStr, &CStr)] = &[$(($number, $full, $text)),+];
-    };
+/// The header's number of an error.
+pub(crate) fn number(status: Status) -> c_int {
+    match status {
+        Status::NotInitialized => 1,
+        Status::AllocFailed => 3,
+        Status::InvalidValue => 7,
+        Status::ArchMismatch => 8,
+        Status::MappingError => 11,
+        Status::ExecutionFailed => 13,
+        Status::InternalError => 14,
+        Status::NotSupported => 15,
+    }
 }
 
-statuses! {
-    SUCCESS = 0 c"CUBLAS_STATUS_SUCCESS" c"success";
-    NOT_INITIALIZED = 1 c"CUBLAS_STATUS_NOT_INITIALIZED" c"the handle is not valid, or there is no device";
-    ALLOC_FAILED = 3 c"CUBLAS_STATUS_ALLOC_FAILED" c"device memory cannot be allocated";
-    INVALID_VALUE = 7 c"CUBLAS_STATUS_INVALID_VALUE" c"an argument is not valid";
-    ARCH_MISMATCH = 8 c"CUBLAS_STATUS_ARCH_MISMATCH" c"the device cannot run the kernel";
-    MAPPING_ERROR = 11 c"CUBLAS_STATUS_MAPPING_ERROR" c"memory cannot be copied";
-    EXECUTION_FAILED = 13 c"CUBLAS_STATUS_EXECUTION_FAILED" c"the kernel failed";
-    INTERNAL_ERROR = 14 c"CUBLAS_STATUS_INTERNAL_ERROR" c"internal error";
-    NOT_SUPPORTED = 15 c"CUBLAS_STATUS_NOT_SUPPORTED" c"the function or its arguments are not supported";
-    LICENSE_ERROR = 16 c"CUBLAS_STATUS_LICENSE_ERROR" c"license error";
+/// The header's name of a result.
+pub(crate) fn name(result: c_int) -> &'static CStr {
+    row(result).map_or(c"unknown cuBLAS status", |row| row.1)
 }
 
-impl Status {
-    /// The error for an error of the driver.
-    pub(crate) fn of_driver(result: CUresult) -> Status {
-        match result {
-            error::OUT_OF_MEMORY => Status::ALLOC_FAILED,
-            error::NOT_INITIALIZED
-            | error::DEINITIALIZED
-            | error::NO_DEVICE
-            | error::DEVICE_UNAVAILABLE
-            | error::INVALID_CONTEXT
-            | error::CONTEXT_IS_DESTROYED => Status::NOT_INITIALIZED,
-            error::INVALID_IMAGE | error::NO_BINARY_FOR_GPU | error::INVALID_PTX | error::UNSUPPORTED_PTX_VERSION => {
-                Status::ARCH_MISMATCH
-            }
-            error::NOT_SUPPORTED => Status::NOT_SUPPORTED,
-            _ => Status::EXECUTION_FAILED,
-        }
-    }
+/// A text for a result.
+pub(crate) fn text(result: c_int) -> &'static CStr {
+    row(result).map_or(c"unknown cuBLAS status", |row| row.2)
+}
 
-    /// The header's name.
-    pub(crate) fn name(self) -> &'static CStr {
-        self.row().map_or(c"unknown cuBLAS status", |row| row.1)
-    }
-
-    /// A text.
-    pub(crate) fn text(self) -> &'static CStr {
-        self.row().map_or(c"unknown cuBLAS status", |row| row.2)
-    }
-
-    fn row(self) -> Option<&'static (c_int, &'static CStr, &'static CStr)> {
-        STATUSES.iter().find(|(number, _, _)| *number == self.0)
-    }
+fn row(result: c_int) -> Option<&'static (c_int, &'static CStr, &'static CStr)> {
+    STATUSES.iter().find(|(number, _, _)| *number == result)
 }

@@ -1,12 +1,11 @@
 //! Operations on vectors, and sums of matrices.
 
-use crate::arguments::At;
 use crate::checks::refused;
 use crate::gemm::Matrix;
 use crate::handle::Call;
 use crate::kernels::{Code, VECTOR_THREADS};
-use crate::number::{Factors, Number, Types};
-use crate::status::Status;
+use crate::number::{Factors, Types};
+use atoll_cuda_library::{At, Number, Status};
 
 /// Blocks of an operation that changes vectors: enough for any device; each thread then has several
 /// elements.
@@ -57,7 +56,7 @@ pub(crate) fn change(
     }
     let ([bits, _, address, _], on_device) = match alpha {
         Some(alpha) => {
-            let factors = Factors::with_one(Types::all(number), call.state.on_device, alpha)?;
+            let factors = Factors::with_one(Types::all(number), call.state.settings.on_device, alpha)?;
             if name == "axpy" && factors.is_alpha_zero() {
                 return Ok(());
             }
@@ -142,7 +141,7 @@ fn answer(
 ) -> Result<(), Status> {
     result.is_wanted()?;
     let stream = call.state.stream;
-    match (call.state.on_device, is_empty) {
+    match (call.state.settings.on_device, is_empty) {
         (true, true) => call.driver.cuMemsetD8Async(result.address(), 0, bytes, stream),
         (true, false) => launch(call, result.address()),
         (false, true) => result.write_from(&[0; 8][..bytes]),

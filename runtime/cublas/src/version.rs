@@ -1,10 +1,7 @@
 //! The version of cuBLAS that the program was built for, by the name under which it loaded this
 //! library.
 
-use libloading::os::unix::Library;
-
-/// `RTLD_NOLOAD`: find a library that is loaded already, and load none.
-const NO_LOAD: i32 = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
+use atoll_cuda_library::is_loaded;
 
 /// The names under which programs look for cuBLAS and cuBLASLt, and the version of each: cuBLAS of
 /// CUDA 11.8, 12.9 and 13.0.
@@ -31,10 +28,4 @@ pub(crate) fn version() -> Version {
 pub(crate) fn number() -> i32 {
     let [major, minor, patch] = version();
     major * 10_000 + minor * 100 + patch
-}
-
-fn is_loaded(name: &str) -> bool {
-    // SAFETY: nothing is loaded, so no code of a library runs; dropping the handle closes it, and
-    // the program keeps the library.
-    unsafe { Library::open(Some(name), NO_LOAD) }.is_ok()
 }

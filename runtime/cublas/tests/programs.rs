@@ -5,9 +5,12 @@
 #[path = "../../cudart/tests/support/mod.rs"]
 mod support;
 
+#[path = "../../cuda-library/tests/support/mod.rs"]
+mod building;
+
 use atoll_session_server::{BLAS, RUNTIME, STAND_IN};
+use building::compile;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::OnceLock;
 use support::{Sessions, library};
 use tempfile::TempDir;
@@ -34,13 +37,7 @@ fn built() -> &'static TempDir {
             }
             for program in PROGRAMS {
                 let source = format!("{}/tests/programs/{program}.c", env!("CARGO_MANIFEST_DIR"));
-                let mut command = Command::new("cc");
-                command.args(["-O1", "-Wall", "-Werror", "-Wno-unused-function", "-o"]);
-                command.arg(folder.path().join(format!("{program}-{version}"))).arg(source);
-                command.arg(format!("-L{}", folder.path().display()));
-                command.args([blas, lt, runtime].map(|name| format!("-l:{name}"))).args(["-pthread", "-lm"]);
-                let output = command.output().expect("a C compiler");
-                assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+                compile(folder.path(), &source, &format!("{program}-{version}"), &[blas, lt, runtime]);
             }
         }
         folder

@@ -18,11 +18,14 @@ pub const RUNTIME: &str = "libatoll_cudart.so";
 /// The file of cuBLAS and cuBLASLt over any driver (`runtime/cublas`).
 pub const BLAS: &str = "libatoll_cublas.so";
 
+/// The file of cuDNN over any driver (`runtime/cudnn`).
+pub const DNN: &str = "libatoll_cudnn.so";
+
 /// Names under which programs look for the driver.
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
 /// Libraries over the driver, and the names under which programs look for them.
-const LIBRARIES: [(&str, &[&str]); 2] = [
+const LIBRARIES: [(&str, &[&str]); 3] = [
     (RUNTIME, &["libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"]),
     (
         BLAS,
@@ -35,6 +38,23 @@ const LIBRARIES: [(&str, &[&str]); 2] = [
             "libcublasLt.so.13",
         ],
     ),
+    (
+        DNN,
+        &[
+            "libcudnn.so.8",
+            "libcudnn_ops_infer.so.8",
+            "libcudnn_ops_train.so.8",
+            "libcudnn_cnn_infer.so.8",
+            "libcudnn_cnn_train.so.8",
+            "libcudnn_adv_infer.so.8",
+            "libcudnn_adv_train.so.8",
+            "libcudnn.so.9",
+            "libcudnn_graph.so.9",
+            "libcudnn_ops.so.9",
+            "libcudnn_cnn.so.9",
+            "libcudnn_adv.so.9",
+        ],
+    ),
 ];
 
 /// A file in the folder of this program, if it exists.
@@ -43,8 +63,8 @@ pub fn beside(name: &str) -> Option<PathBuf> {
     program.parent().map(|folder| folder.join(name)).filter(|file| file.is_file())
 }
 
-/// Links the library into `folder` under the driver's names. Links the runtime and cuBLAS under
-/// their names too, if they lie beside the library. Returns the environment variables by which a
+/// Links the library into `folder` under the driver's names. Links the runtime, cuBLAS and
+/// cuDNN under their names too, if they lie beside the library. Returns the environment variables by which a
 /// program finds them, before any installed ones, and the server.
 pub fn environment(folder: &Path, library: &Path, address: &Address) -> io::Result<[(&'static str, OsString); 2]> {
     let library = library.canonicalize()?;

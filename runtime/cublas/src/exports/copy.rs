@@ -1,12 +1,9 @@
 //! Copies of vectors and matrices between the program's memory and the device's.
 
 use super::entry_points;
-use crate::arguments::pointer;
-use crate::driver::driver;
-use crate::handle::current_context;
-use crate::status::Status;
 use atoll_cuda_api::constants::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST};
 use atoll_cuda_api::types::*;
+use atoll_cuda_library::{Status, current_context, driver, pointer};
 
 /// The direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,22 +94,22 @@ fn matrix(
     stream: Option<CUstream>,
 ) -> Result<(), Status> {
     if rows < 0 || columns < 0 || bytes <= 0 || lds.iter().any(|ld| *ld < rows.max(1)) {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
     if rows == 0 || columns == 0 {
         return Ok(());
     }
     let size = |count: i64| {
-        let bytes = count.checked_mul(bytes).ok_or(Status::INVALID_VALUE)?;
-        usize::try_from(bytes).map_err(|_| Status::INVALID_VALUE)
+        let bytes = count.checked_mul(bytes).ok_or(Status::InvalidValue)?;
+        usize::try_from(bytes).map_err(|_| Status::InvalidValue)
     };
     let (width, height) = (size(rows)?, columns as usize);
     let [src_pitch, dst_pitch] = [size(lds[0])?, size(lds[1])?];
     let driver = driver()?;
     current_context(driver)?;
-    let failed = |status: Status| if status == Status::EXECUTION_FAILED { Status::MAPPING_ERROR } else { status };
+    let failed = |status: Status| if status == Status::ExecutionFailed { Status::MappingError } else { status };
     if height == 1 || (src_pitch == width && dst_pitch == width) {
-        let bytes = width.checked_mul(height).ok_or(Status::INVALID_VALUE)?;
+        let bytes = width.checked_mul(height).ok_or(Status::InvalidValue)?;
         let copied = match (to, stream) {
             (To::Device, None) => driver.cuMemcpyHtoD_v2(destination, pointer(from), bytes),
             (To::Device, Some(stream)) => driver.cuMemcpyHtoDAsync_v2(destination, pointer(from), bytes, stream),

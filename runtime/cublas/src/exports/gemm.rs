@@ -1,13 +1,12 @@
 //! Level 3: products of matrices.
 
 use super::entry_points;
-use crate::arguments::At;
 use crate::checks::{is_transposed, refused, sizes};
 use crate::gemm::{Gemm, Matrix, Part};
-use crate::handle::{HandleId, with};
-use crate::number::{Factors, Number, Types};
-use crate::status::Status;
+use crate::handle::with;
+use crate::number::{Factors, Types};
 use atoll_cuda_api::types::c_int;
+use atoll_cuda_library::{At, HandleId, Number, Status};
 
 /// The bytes of an address in an array of addresses.
 const ADDRESS_BYTES: i64 = 8;
@@ -205,13 +204,13 @@ fn product(handle: HandleId, product: Product) -> Result<(), Status> {
         let [rows, columns, depth, count] = sizes(name, [m, n, k, batch])?;
         let least = |is_transposed: bool, rows: i64, columns: i64| (if is_transposed { columns } else { rows }).max(1);
         if a.ld < least(a_transposed, m, k) || b.ld < least(b_transposed, k, n) || c.ld < m.max(1) {
-            return Err(Status::INVALID_VALUE);
+            return Err(Status::InvalidValue);
         }
-        let factors = Factors::new(types, call.state.on_device, factors.0, factors.1)?;
+        let factors = Factors::new(types, call.state.settings.on_device, factors.0, factors.1)?;
         let reads_inputs = depth > 0 && !factors.is_alpha_zero();
         let is_empty = rows == 0 || columns == 0 || count == 0;
         if !is_empty && (c.at == 0 || (reads_inputs && (a.at == 0 || b.at == 0))) {
-            return Err(Status::INVALID_VALUE);
+            return Err(Status::InvalidValue);
         }
         let matrix = |operand: Operand, number: Number| {
             let bytes = number.bytes();

@@ -2,14 +2,13 @@
 //! products of two vectors.
 
 use super::entry_points;
-use crate::arguments::At;
 use crate::checks::{is_transposed, refused, sizes};
 use crate::gemm::{Gemm, Matrix, Part};
-use crate::handle::{Call, HandleId, with};
-use crate::number::{Factors, Number, Types};
-use crate::status::Status;
+use crate::handle::{Call, with};
+use crate::number::{Factors, Types};
 use crate::vector::Vector;
 use atoll_cuda_api::types::c_int;
+use atoll_cuda_library::{At, HandleId, Number, Status};
 
 /// The bytes of an address in an array of addresses.
 const ADDRESS_BYTES: i64 = 8;
@@ -110,9 +109,9 @@ fn gemv(
     };
     let [rows, columns, count] = sizes(name, [m, n, count])?;
     if a.step < m.max(1) || x.step == 0 || y.step == 0 {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
-    let factors = Factors::new(Types::all(number), call.state.on_device, alpha, beta)?;
+    let factors = Factors::new(Types::all(number), call.state.settings.on_device, alpha, beta)?;
     if rows == 0 || columns == 0 || count == 0 {
         return Ok(());
     }
@@ -158,10 +157,10 @@ fn ger(
 ) -> Result<(), Status> {
     let [rows, columns] = sizes(name, [m, n])?;
     if a.step < m.max(1) || x.step == 0 || y.step == 0 {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
     let types = Types::all(number);
-    let factors = Factors::with_one(types, call.state.on_device, alpha)?;
+    let factors = Factors::with_one(types, call.state.settings.on_device, alpha)?;
     let bytes = number.bytes();
     let (x_at, x_step) = Vector { at: x.at, increment: x.step }.first(m, number);
     let (y_at, y_step) = Vector { at: y.at, increment: y.step }.first(n, number);

@@ -1,10 +1,10 @@
 //! Versions, names of results, and logging.
 
 use super::entry_points;
-use crate::arguments::At;
-use crate::handle::{HandleId, settings};
-use crate::status::Status;
+use crate::handle::settings;
+use crate::status;
 use crate::version::{number, version};
+use atoll_cuda_library::{At, HandleId, Status};
 use std::ffi::{c_char, c_int};
 
 entry_points! {
@@ -75,8 +75,8 @@ entry_points! {
 }
 
 fn property(kind: c_int, value: At<c_int>) -> Result<(), Status> {
-    let index = usize::try_from(kind).map_err(|_| Status::INVALID_VALUE)?;
-    value.set(*version().get(index).ok_or(Status::INVALID_VALUE)?)
+    let index = usize::try_from(kind).map_err(|_| Status::InvalidValue)?;
+    value.set(*version().get(index).ok_or(Status::InvalidValue)?)
 }
 
 /// The version as cuBLASLt reports it.
@@ -120,7 +120,7 @@ unsafe extern "C" fn cublasLtGetCudartVersion() -> usize {
 
 /// Declares functions that return a text for a result.
 macro_rules! texts {
-    ($($symbol:ident = $method:ident;)+) => {
+    ($($symbol:ident = $function:path;)+) => {
         $(
             /// A text for a result.
             ///
@@ -128,16 +128,16 @@ macro_rules! texts {
             /// None is needed.
             #[allow(non_snake_case, reason = "the name is that of the symbol")]
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $symbol(status: c_int) -> *const c_char {
-                Status(status).$method().as_ptr()
+            unsafe extern "C" fn $symbol(result: c_int) -> *const c_char {
+                $function(result).as_ptr()
             }
         )+
     };
 }
 
 texts! {
-    cublasGetStatusName = name;
-    cublasGetStatusString = text;
-    cublasLtGetStatusName = name;
-    cublasLtGetStatusString = text;
+    cublasGetStatusName = status::name;
+    cublasGetStatusString = status::text;
+    cublasLtGetStatusName = status::name;
+    cublasLtGetStatusString = status::text;
 }

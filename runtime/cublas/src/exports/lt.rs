@@ -1,17 +1,17 @@
 //! cuBLASLt: descriptors, heuristics and products.
 
 use super::entry_points;
-use crate::arguments::At;
 use crate::checks::sizes;
 use crate::gemm::{Epilogue, Gemm, Matrix, Part};
-use crate::handle::{HandleId, settings, with};
+use crate::handle::{settings, with};
 use crate::lt::{
     Layout, OF_LAYOUT, OF_OPERATION, OF_PREFERENCE, Operation, Plan, Preference, allocate, free, initialize, layout,
     operation, plan, preference,
 };
 use crate::number::{Factors, Types};
-use crate::status::Status;
+use crate::status::SUCCESS;
 use atoll_cuda_api::types::{CUstream, c_int};
+use atoll_cuda_library::{At, HandleId, Status};
 
 /// The name under which combinations that are not supported are printed.
 const MATMUL: &str = "cublasLtMatmul";
@@ -33,8 +33,7 @@ struct Found {
 
 const _: () = assert!(size_of::<Found>() == 96);
 
-const FOUND: Found =
-    Found { algorithm: ALGORITHM, workspace_bytes: 0, status: Status::SUCCESS.0, waves: 1.0, reserved: [0; 4] };
+const FOUND: Found = Found { algorithm: ALGORITHM, workspace_bytes: 0, status: SUCCESS, waves: 1.0, reserved: [0; 4] };
 
 entry_points! {
     fn cublasLtMatrixLayoutCreate(created: At<u64>, data_type: c_int, rows: u64, columns: u64, ld: i64) {
@@ -115,7 +114,7 @@ entry_points! {
         settings(handle, |_| ())?;
         count.set(0)?;
         if wanted < 1 {
-            return Err(Status::INVALID_VALUE);
+            return Err(Status::InvalidValue);
         }
         plan(MATMUL, at, [a, b, c, d])?;
         results.set(FOUND)?;
@@ -129,7 +128,7 @@ entry_points! {
         settings(handle, |_| ())?;
         count.set(0)?;
         if wanted < 1 {
-            return Err(Status::INVALID_VALUE);
+            return Err(Status::InvalidValue);
         }
         are_supported(compute, [a, b, d])?;
         numbers.set(0)?;
@@ -142,7 +141,7 @@ entry_points! {
     ) {
         settings(handle, |_| ())?;
         if number != 0 {
-            return Err(Status::INVALID_VALUE);
+            return Err(Status::InvalidValue);
         }
         are_supported(compute, [a, b, d])?;
         algorithm.set(ALGORITHM)
@@ -154,7 +153,7 @@ entry_points! {
     ) {
         settings(handle, |_| ())?;
         if algorithm.get()? != ALGORITHM {
-            return Err(Status::INVALID_VALUE);
+            return Err(Status::InvalidValue);
         }
         plan(MATMUL, at, [a, b, c, d])?;
         result.set(FOUND)
@@ -173,7 +172,7 @@ entry_points! {
 
 /// Returns an error unless products of these types of A, B and D are supported.
 fn are_supported(compute: c_int, types: [c_int; 3]) -> Result<(), Status> {
-    Types::of(compute, types).map(drop).ok_or(Status::NOT_SUPPORTED)
+    Types::of(compute, types).map(drop).ok_or(Status::NotSupported)
 }
 
 /// Launches a product in a stream, with A, B, C and D at these addresses.
@@ -193,7 +192,7 @@ fn multiply(
     let lacks_inputs = reads_inputs && (a_at == 0 || b_at == 0);
     let lacks_bias = plan.epilogue.has_bias && plan.epilogue.bias == 0;
     if !is_empty && (d_at == 0 || lacks_inputs || lacks_bias || (reads_c && c_at == 0)) {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
     let [a, b, c, d] = plan.matrices;
     let at = |matrix: Matrix, at: u64| Matrix { at, ..matrix };

@@ -1,14 +1,13 @@
 //! Level 3 beside products: sums of matrices, and products of a matrix and itself.
 
 use super::entry_points;
-use crate::arguments::At;
 use crate::checks::{is_transposed, sizes};
 use crate::gemm::{Gemm, Matrix, Part};
-use crate::handle::{Call, HandleId, with};
-use crate::number::{Factors, Number, Types};
-use crate::status::Status;
+use crate::handle::{Call, with};
+use crate::number::{Factors, Types};
 use crate::vector::add;
 use atoll_cuda_api::types::c_int;
+use atoll_cuda_library::{At, HandleId, Number, Status};
 
 /// A matrix of a call: its address and leading dimension.
 type Operand = (u64, i64);
@@ -60,9 +59,9 @@ fn geam(
     let [rows, columns] = sizes(name, [m, n])?;
     let is_short = |(_, ld): Operand, is_transposed: bool| ld < (if is_transposed { n } else { m }).max(1);
     if is_short(a, a_transposed) || is_short(b, b_transposed) || is_short(c, false) {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
-    let factors = Factors::new(Types::all(number), call.state.on_device, alpha, beta)?;
+    let factors = Factors::new(Types::all(number), call.state.settings.on_device, alpha, beta)?;
     if rows == 0 || columns == 0 {
         return Ok(());
     }
@@ -75,7 +74,7 @@ fn geam(
         || lacks(a, factors.is_alpha_zero())
         || lacks(b, factors.is_beta_zero());
     if is_wrong {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
     let [a, b] = [(a, a_transposed), (b, b_transposed)].map(|(of, is)| matrix(of, number).transposed_if(is));
     add(call, number, [rows, columns], factors, [a, b, matrix(c, number)])
@@ -94,17 +93,17 @@ fn syrk(
     let part = match part {
         0 => Part::Lower,
         1 => Part::Upper,
-        _ => return Err(Status::INVALID_VALUE),
+        _ => return Err(Status::InvalidValue),
     };
     let [size, depth] = sizes(name, [n, k])?;
     if a.1 < (if is_transposed { k } else { n }).max(1) || c.1 < n.max(1) {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
     let types = Types::all(number);
-    let factors = Factors::new(types, call.state.on_device, alpha, beta)?;
+    let factors = Factors::new(types, call.state.settings.on_device, alpha, beta)?;
     let reads_a = depth > 0 && !factors.is_alpha_zero();
     if size > 0 && (c.0 == 0 || (reads_a && a.0 == 0)) {
-        return Err(Status::INVALID_VALUE);
+        return Err(Status::InvalidValue);
     }
     let left = matrix(a, number).transposed_if(is_transposed);
     let result = matrix(c, number);

@@ -2,8 +2,7 @@
 //! refers to one can start.
 
 use super::entry_points;
-use crate::log::log_once;
-use crate::status::Status;
+use atoll_cuda_library::missing;
 
 /// Declares entry points that print their name once and return an error. They ignore their
 /// arguments, which the caller passes in registers and on its own stack.
@@ -11,11 +10,7 @@ macro_rules! missing {
     ($($name:ident)+) => {
         entry_points! {
             $(fn $name() {
-                log_once(
-                    stringify!($name),
-                    &concat!(stringify!($name), " is not supported; it returns CUBLAS_STATUS_NOT_SUPPORTED"),
-                );
-                Err(Status::NOT_SUPPORTED)
+                Err(missing(stringify!($name), "CUBLAS_STATUS_NOT_SUPPORTED"))
             })+
         }
     };

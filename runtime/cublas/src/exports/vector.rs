@@ -1,10 +1,9 @@
 //! Level 1: operations on vectors.
 
 use super::entry_points;
-use crate::arguments::At;
-use crate::handle::{HandleId, with};
-use crate::number::Number;
+use crate::handle::with;
 use crate::vector::{Vector, change, position, reduce};
+use atoll_cuda_library::{At, HandleId, Number};
 
 /// Declares the operations for one type: each name, and its name with 64-bit integers.
 macro_rules! level_one {

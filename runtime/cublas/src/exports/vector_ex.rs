@@ -1,13 +1,12 @@
 //! Level 1 with the types as arguments: f32 or f64 throughout.
 
 use super::entry_points;
-use crate::arguments::At;
 use crate::checks::refused;
-use crate::handle::{HandleId, with};
-use crate::number::Number;
-use crate::status::Status;
+use crate::handle::with;
+use crate::number::number_of;
 use crate::vector::{Vector, change, position, reduce};
 use atoll_cuda_api::types::c_int;
+use atoll_cuda_library::{At, HandleId, Number, Status};
 
 entry_points! {
     fn cublasAxpyEx(
@@ -103,7 +102,7 @@ entry_points! {
 
 /// The type of all arguments of a call: f32 or f64.
 fn one_type(name: &'static str, types: &[c_int]) -> Result<Number, Status> {
-    let number = types.first().and_then(|first| Number::of(*first));
+    let number = types.first().and_then(|first| number_of(*first));
     match number {
         Some(number @ (Number::F32 | Number::F64)) if types.iter().all(|other| Some(other) == types.first()) => {
             Ok(number)

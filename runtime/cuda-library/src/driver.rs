@@ -15,14 +15,14 @@ macro_rules! functions {
     ($($since:literal fn $symbol:ident($($parameter:ident: $type:ty),*);)+) => {
         /// The driver's functions; `None` if it does not have one.
         #[allow(non_snake_case, reason = "the names are those of the driver's symbols")]
-        pub(crate) struct Driver {
+        pub struct Driver {
             $($symbol: Option<signature::$symbol>,)+
             _library: Library,
         }
 
         #[allow(non_snake_case, reason = "the names are those of the driver's symbols")]
         #[allow(clippy::too_many_arguments, reason = "as many as the driver's functions have")]
-        #[allow(dead_code, reason = "it has all entry points of the table")]
+        #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the libraries pass on the pointers of unsafe entry points")]
         impl Driver {
             fn find(library: Library) -> Driver {
                 $(
@@ -34,28 +34,31 @@ macro_rules! functions {
                 Driver { $($symbol,)+ _library: library }
             }
 
-            $(pub(crate) fn $symbol(&self, $($parameter: $type),*) -> Result<(), Status> {
-                let Some(function) = self.$symbol else { return Err(lacks(stringify!($symbol))) };
-                // SAFETY: pointers are those that the program passed for the same purpose, null, or
-                // addresses of values of the caller.
-                match unsafe { function($($parameter),*) } {
-                    0 => Ok(()),
-                    result => Err(Status::of_driver(result)),
+            $(
+                /// Calls the driver's function of this name. Pointers are those that the program passed
+                /// for the same purpose, null, or addresses of values of the caller.
+                pub fn $symbol(&self, $($parameter: $type),*) -> Result<(), Status> {
+                    let Some(function) = self.$symbol else { return Err(lacks(stringify!($symbol))) };
+                    // SAFETY: the caller passes valid pointers, as described above.
+                    match unsafe { function($($parameter),*) } {
+                        0 => Ok(()),
+                        result => Err(Status::of_driver(result)),
+                    }
                 }
-            })+
+            )+
         }
     };
 }
 atoll_cuda_api::for_each_entry_point!(functions);
 
 fn lacks(symbol: &'static str) -> Status {
-    log_once(symbol, &format_args!("the CUDA driver lacks {symbol}; the call returns CUBLAS_STATUS_NOT_SUPPORTED"));
-    Status::NOT_SUPPORTED
+    log_once(symbol, &format_args!("the CUDA driver lacks {symbol}; the call returns an error"));
+    Status::NotSupported
 }
 
 /// The driver, initialized. It is never unloaded, since functions that run at exit may still call
 /// it. Two threads may both load it; one result is kept, and no lock is held while it is loaded.
-pub(crate) fn driver() -> Result<&'static Driver, Status> {
+pub fn driver() -> Result<&'static Driver, Status> {
     static DRIVER: OnceLock<Result<Driver, Status>> = OnceLock::new();
     let found = match DRIVER.get() {
         Some(found) => found,
@@ -87,5 +90,5 @@ fn load() -> Result<Driver, Status> {
             LIBRARY_NAMES[0]
         ),
     );
-    Err(Status::NOT_INITIALIZED)
+    Err(Status::NotInitialized)
 }

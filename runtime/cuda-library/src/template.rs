@@ -3,21 +3,22 @@
 //! - `${name}` is a variable; `${2*rows+1}` is a sum of products of numbers and variables.
 //! - `@for name in 0..4` or `@for name in a b c`, `@if left right` (if both are equal), `@end`: at
 //!   the beginning of a line.
+//! - `@include name` is the template that the variable has as its value.
 //! - `@load TYPE REGISTER PREDICATE ADDRESS` loads a number into a register of the type in which the
 //!   kernel computes, or 0 if the predicate is false; `@store TYPE PREDICATE ADDRESS REGISTER` stores
 //!   it. `@scale REGISTER BITS ADDRESS` reads a factor from its bits, or from memory if the predicate
 //!   `%on_device` holds: two registers, so that no number is taken for an address. They use the
 //!   registers `%h` (16 bits) and `%t`.
 //!
-//! Templates are part of the library; a mistake in one is found by the tests of `kernels`.
+//! Templates are part of a library; a mistake in one is found by the tests of its `kernels`.
 
 use crate::number::Number;
 
 /// The variables of a template, the innermost last.
-pub(crate) type Variables = Vec<(String, String)>;
+pub type Variables = Vec<(String, String)>;
 
 /// Fills in a template of a kernel that computes with numbers of type `sum`.
-pub(crate) fn fill_in(template: &str, sum: Number, mut variables: Variables) -> String {
+pub fn fill_in(template: &str, sum: Number, mut variables: Variables) -> String {
     let lines: Vec<&str> = template.lines().collect();
     let mut text = String::new();
     expand(&lines, sum, &mut variables, &mut text);
@@ -45,6 +46,9 @@ fn expand(lines: &[&str], sum: Number, variables: &mut Variables, text: &mut Str
             if words.next() == words.next() {
                 expand(body, sum, variables, text);
             }
+        } else if let Some(name) = line.strip_prefix("@include ") {
+            let part = find(name, variables).expect("an included template is a variable").to_owned();
+            expand(&part.lines().collect::<Vec<_>>(), sum, variables, text);
         } else if line.starts_with('@') {
             for statement in statements(&fill(line, variables), sum) {
                 text.push_str("    ");
@@ -195,6 +199,13 @@ mod tests {
         let template = "@for i in 0..2\n@for x in a b\n${x}${i}: ${2*rows+i}\n@end\n@end\n@if ${type} f64\nno\n@end\n\
                         @if ${type} f32\nyes $${rows}\n@end\n";
         assert_eq!(filled(template), "a0: 6\nb0: 6\na1: 7\nb1: 7\nyes $3\n");
+    }
+
+    #[test]
+    fn included_templates_are_filled_in() {
+        let variables = [("part", "@if ${type} f32\n${type}\n@end"), ("type", "f32")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        assert_eq!(fill_in("a\n@include part\nb\n", Number::F32, variables), "a\nf32\nb\n");
     }
 
     #[test]

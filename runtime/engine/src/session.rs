@@ -62,8 +62,8 @@ impl Session {
         self.address.store(address, Ordering::Relaxed);
     }
 
-    /// Its client is about to use it: its suspension does not begin before
-    /// [`Session::release`]. Returns whether it has begun already.
+    /// Its client is about to use it: its suspension does not begin before [`Session::release`],
+    /// which the arrival of a flush calls, too. Returns whether it has begun already.
     pub(crate) fn hold(&self) -> bool {
         self.is_held.store(true, Ordering::SeqCst);
         self.is_away.load(Ordering::SeqCst)

@@ -26,9 +26,9 @@ impl EngineHandle {
         })
     }
 
-    /// Keeps a CUDA session from being suspended until [`EngineHandle::release_session`]. Returns
-    /// whether it is suspended already, or on its way. For the client's thread, which then has a
-    /// flush.
+    /// Keeps a CUDA session from being suspended until its next flush arrives, or until
+    /// [`EngineHandle::release_session`]. Returns whether it is suspended already, or on its way.
+    /// For the client's thread, which then has a flush.
     pub fn hold_session(&self, session: SessionId) -> bool {
         self.shared.sessions.find(session).is_some_and(|session| session.hold())
     }

@@ -232,8 +232,8 @@ pub trait Inference: Send + Sync + 'static {
         Err(SuspendError::NoSession)
     }
 
-    /// Keeps a CUDA session from being suspended until [`Inference::release_session`]. Returns
-    /// whether it is suspended already, or on its way.
+    /// Keeps a CUDA session from being suspended until its next flush arrives, or until
+    /// [`Inference::release_session`]. Returns whether it is suspended already, or on its way.
     fn hold_session(&self, _session: SessionId) -> bool {
         false
     }

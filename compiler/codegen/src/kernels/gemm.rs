@@ -5,6 +5,9 @@
 //! shared memory, in two buffers, so that one barrier per round suffices. An element of `a` is then
 //! read by a whole warp at once (broadcast), and elements of `b` by adjacent lanes. The inner loop
 //! computes no addresses: they are a base plus a constant.
+//!
+//! Where caches are as fast as shared memory, rows of `a` may be read from global memory instead
+//! ([`rows::are_direct`]), and the columns of the next round are prefetched.
 
 use crate::error::CodegenError;
 use crate::product::{Epilogue, Product, Source};

@@ -30,8 +30,15 @@ impl Worker {
         for stage in &submission.chain.stages {
             self.functions.get_mut(&stage.function.id).expect("present: checked above").invocations += 1;
         }
+        // From now on the memory core knows the flush. If its client held the session on, neither a
+        // session that has to leave for others nor a flush behind those others could go on.
+        let session = submission.session.as_ref();
+        let released = session.filter(|session| session.release()).map(|session| session.id);
         self.invocations.insert(submission.task(), Invocation::new(submission, reply));
         self.notify_memory(MemoryEvent::Arrived(spec));
+        if let Some(session) = released {
+            self.notify_memory(MemoryEvent::Released { session });
+        }
     }
 
     /// Checks that the functions of a submission are loaded and that its memory can ever be granted.

@@ -90,6 +90,9 @@ impl Live {
     pub(super) fn run(&mut self, work: Vec<FlushWork>) -> Result<InvocationResult, CallError> {
         let is_away = self.engine.hold_session(self.session);
         let resumed = if is_away { self.resume() } else { Ok(()) };
+        // The flush that brought it back has ended the hold. If it was suspended since, the engine
+        // brings it back for the work.
+        self.engine.hold_session(self.session);
         let answer = resumed.and_then(|()| self.submit(work).map_err(CallError::Task));
         self.engine.release_session(self.session);
         answer

@@ -48,7 +48,7 @@ pub(super) struct Session {
     /// cleared since.
     unclear: Vec<Place>,
     /// Invocations that have arrived and not ended.
-    invocations: u32,
+    pub(super) invocations: u32,
     /// Closes when the last invocation ends.
     closing: bool,
     expires: Option<Nanos>,

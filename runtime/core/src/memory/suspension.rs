@@ -225,11 +225,14 @@ impl Memory {
         self.serve_cold();
     }
 
-    /// The client of a session does not use it now.
+    /// The client of a session does not use it now, or its flush has arrived. In that case a
+    /// suspension on request begins after the flush.
     pub(super) fn note_released(&mut self, id: SessionId) {
-        if let Some(suspension) = self.suspension_of(id) {
-            suspension.is_held = false;
-            self.suspend_wanted(id);
+        if let Some(session) = self.sessions.get_mut(id) {
+            session.suspension.is_held = false;
+            if session.invocations == 0 {
+                self.suspend_wanted(id);
+            }
             self.serve_cold();
         }
     }

@@ -185,7 +185,7 @@ fn part(
     // Those of the class stand before those of the claim.
     let own = |opaque: &&Opaque| opaque.driver == DRIVER;
     let of_request = configs.iter().filter(|config| config.is_for(&result.request));
-    let config = match of_request.filter_map(|config| config.opaque.as_ref()).filter(own).next_back() {
+    let config = match of_request.filter_map(|config| config.opaque.as_ref()).rfind(own) {
         Some(opaque) => Some(LeaseConfig::read(&opaque.parameters)?),
         None => None,
     };

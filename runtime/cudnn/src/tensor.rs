@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn dimensions_that_follow_each_other_are_one() {
         let packed = vec![240, 80, 20, 4];
-        assert_eq!(Space::of(&[2, 3, 4, 5], &[packed.clone()]).sizes, [120]);
+        assert_eq!(Space::of(&[2, 3, 4, 5], std::slice::from_ref(&packed)).sizes, [120]);
         // One value for each channel.
         let space = Space::of(&[2, 3, 4, 5], &[vec![0, 4, 0, 0], packed]);
         assert_eq!((space.sizes, space.steps[0].clone()), (vec![2, 3, 20], vec![0, 4, 0]));

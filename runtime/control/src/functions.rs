@@ -21,8 +21,8 @@ pub struct Deploy {
     /// key, native code of the bundle runs as it was sent.
     #[serde(default)]
     pub signature: Option<String>,
-    /// Whether the daemon sends an [`Answer::Compiling`] at the beginning of each stage of a
-    /// compilation, before the answer itself.
+    /// Whether the daemon sends an [`Answer::Compiling`](crate::Answer::Compiling) at the beginning
+    /// of each stage of a compilation, before the answer itself.
     #[serde(default)]
     pub progress: bool,
     /// The bundle.

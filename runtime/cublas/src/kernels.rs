@@ -208,7 +208,7 @@ mod tests {
         for tile in [Tile::Wide, Tile::Narrow, Tile::Thin] {
             assert_eq!(tile.rows() * DEPTH % tile.threads(), 0, "{tile:?}");
             assert!(
-                tile.columns() * DEPTH % tile.threads() == 0 || tile.columns() * DEPTH < tile.threads(),
+                (tile.columns() * DEPTH).is_multiple_of(tile.threads()) || tile.columns() * DEPTH < tile.threads(),
                 "{tile:?}"
             );
         }

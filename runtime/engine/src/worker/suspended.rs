@@ -64,6 +64,11 @@ impl Suspended {
         }
     }
 
+    /// Whether somebody waits for the suspension of a session.
+    pub(super) fn is_asked(&self, session: SessionId) -> bool {
+        self.waiting.iter().any(|(asked, _)| *asked == session)
+    }
+
     /// Whether there is nothing to copy or to free.
     pub(super) fn is_idle(&self) -> bool {
         self.leaving.is_empty() && self.returning.is_empty() && self.unused.is_empty()

@@ -9,6 +9,7 @@ use crate::event::Submission;
 use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::request::PendingReply;
+use crate::session::Session;
 use atoll_core::memory::Event as MemoryEvent;
 use atoll_core::memory::InvocationSpec;
 use atoll_core::{ClientId, DeviceOffset, Epoch, Event, LaunchId, QueueId, TaskId, TaskSpec};
@@ -31,8 +32,10 @@ impl Worker {
             self.functions.get_mut(&stage.function.id).expect("present: checked above").invocations += 1;
         }
         // From now on the memory core knows the flush. If its client held the session on, neither a
-        // session that has to leave for others nor a flush behind those others could go on.
-        let session = submission.session.as_ref();
+        // session that has to leave for others nor a flush behind those others could go on. What was
+        // suspended on request leaves after the flush.
+        let is_asked = |session: &&Arc<Session>| self.holdings.suspended.is_asked(session.id);
+        let session = submission.session.as_ref().filter(|session| !is_asked(session));
         let released = session.filter(|session| session.release()).map(|session| session.id);
         self.invocations.insert(submission.task(), Invocation::new(submission, reply));
         self.notify_memory(MemoryEvent::Arrived(spec));

@@ -64,7 +64,7 @@ impl Suspended {
         }
     }
 
-    /// Whether somebody waits for the suspension of a session.
+    /// Whether a request waits for the suspension of a session.
     pub(super) fn is_asked(&self, session: SessionId) -> bool {
         self.waiting.iter().any(|(asked, _)| *asked == session)
     }

@@ -32,7 +32,7 @@ impl Worker {
             self.functions.get_mut(&stage.function.id).expect("present: checked above").invocations += 1;
         }
         // From now on the memory core knows the flush. If its client held the session on, neither a
-        // session that has to leave for others nor a flush behind those others could go on. What was
+        // session that has to leave for others nor a flush behind those others could go on. A session that was
         // suspended on request leaves after the flush.
         let is_asked = |session: &&Arc<Session>| self.holdings.suspended.is_asked(session.id);
         let session = submission.session.as_ref().filter(|session| !is_asked(session));

@@ -4,6 +4,7 @@
 //! - [`hold`] is the lease of one holder: what to ask the daemon next, and what its answers mean.
 //! - [`watch`] follows the [`capacity`] of a daemon.
 //! - [`socket`] serves gRPC at a Unix socket in a folder of the kubelet.
+//! - [`logging`] sends logs to standard error.
 //! - [`gift`] is what containers get besides their share: variables and mounts.
 //!
 //! # Invariants
@@ -16,5 +17,6 @@ pub mod capacity;
 pub mod daemon;
 pub mod gift;
 pub mod hold;
+pub mod logging;
 pub mod socket;
 pub mod watch;

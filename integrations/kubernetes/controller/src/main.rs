@@ -33,18 +33,17 @@ use api::{Api, Ended, Watched};
 use arguments::Arguments;
 use atoll_kubernetes::daemon::Answer;
 use atoll_kubernetes::hold::Refused;
+use atoll_kubernetes::logging;
 use clap::Parser;
 use controller::{Action, Call, Change, Controller, Verb, Write};
 use daemons::Daemons;
 use election::Election;
 use resources::{KINDS, Kind, Resource};
-use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// How often the controller acts if nothing is reported.
 const TICK: Duration = Duration::from_millis(250);
@@ -67,13 +66,7 @@ enum Input {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_new(&arguments.log).with_context(|| format!("--log {}", arguments.log))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .log_internal_errors(false)
-        .init();
+    logging::start(&arguments.log)?;
     run(&arguments)
 }
 

@@ -24,24 +24,16 @@ mod preference;
 mod proto;
 mod resource;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use arguments::Arguments;
-use atoll_kubernetes::watch;
+use atoll_kubernetes::{logging, watch};
 use clap::Parser;
 use daemon::Daemon;
-use std::io::IsTerminal;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_new(&arguments.log).with_context(|| format!("--log {}", arguments.log))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .log_internal_errors(false)
-        .init();
+    logging::start(&arguments.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run(arguments))
 }

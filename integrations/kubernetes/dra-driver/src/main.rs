@@ -39,27 +39,19 @@ use arguments::Arguments;
 use atoll_client::CapacityReport;
 use atoll_kubernetes::daemon::{Answer, DaemonClient};
 use atoll_kubernetes::hold::Ask;
-use atoll_kubernetes::watch;
+use atoll_kubernetes::{logging, watch};
 use clap::Parser;
 use driver::Driver;
 use files::Files;
 use kubelet::Places;
 use plugin::Plugin;
 use publish::Publisher;
-use std::io::IsTerminal;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let filter = EnvFilter::try_new(&arguments.log).with_context(|| format!("--log {}", arguments.log))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .log_internal_errors(false)
-        .init();
+    logging::start(&arguments.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(run(arguments));
     // Calls of the kubelet may still wait for the daemon.

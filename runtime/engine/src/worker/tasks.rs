@@ -31,9 +31,9 @@ impl Worker {
         for stage in &submission.chain.stages {
             self.functions.get_mut(&stage.function.id).expect("present: checked above").invocations += 1;
         }
-        // From now on the memory core knows the flush. If its client held the session on, neither a
-        // session that has to leave for others nor a flush behind those others could go on. A session that was
-        // suspended on request leaves after the flush.
+        // From now on the memory core knows the flush, so its client need not hold the session: the
+        // flush may wait behind one that needs the memory of this session, and would wait forever. A
+        // session that is to be suspended on request leaves after the flush.
         let is_asked = |session: &&Arc<Session>| self.holdings.suspended.is_asked(session.id);
         let session = submission.session.as_ref().filter(|session| !is_asked(session));
         let released = session.filter(|session| session.release()).map(|session| session.id);

@@ -20,20 +20,25 @@
 mod algorithm;
 mod autoscaler;
 mod config;
+mod decision;
 mod demand;
 mod estimate;
+mod fit;
 mod fleet;
 mod host;
+mod observed;
 mod placing;
 mod predictor;
 mod profile;
 
 pub use algorithm::{Change, INSTANCES_MAX, Instance, ScaleError, scale};
-pub use autoscaler::{Autoscaler, Decision, Observed, Why};
+pub use autoscaler::Autoscaler;
 pub use config::{ConfigError, HEADROOM_PERCENT_DEFAULT, HEADROOM_PERCENT_MAX, ScalingConfig};
+pub use decision::{Decision, Why};
 pub use demand::{Demand, Needed, REPLAYED_MAX, SLACK_PERCENT};
 pub use estimate::Estimate;
 pub use host::{Constants, Host, NS_PER_BYTE, Need, Nowhere, Placed, Relocation, Spot, Stay};
+pub use observed::Observed;
 pub use placing::{Assignment, assign, consolidate, resized};
 pub use predictor::{LEVEL_PERCENT, Predictor, RATE_MAX, SEASON_PERCENT, SLOTS_MAX};
 pub use profile::{POINTS_MAX, Point, Profile, ProfileError};

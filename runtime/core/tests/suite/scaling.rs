@@ -425,6 +425,19 @@ fn a_clock_that_stands_still_decides_nothing_and_loses_no_requests() {
 }
 
 #[test]
+fn a_request_right_after_a_step_is_no_high_load() {
+    let mut autoscaler = Autoscaler::new(config(), Predictor::new());
+    let mut step = |at_ms: u64, arrivals: u64| {
+        let observed = Observed { arrivals, ..Observed::default() };
+        let step = autoscaler.step(Nanos(at_ms * MS), &observed, Some(&profile()), profile().points()[0], &[]);
+        step.expect("scaled").rate
+    };
+    // The interval is 100 ms. Steps that come early count their requests until one is not early.
+    let rates = [(0, 0), (1, 1), (2, 1), (100, 3), (200, 4)].map(|(at_ms, arrivals)| step(at_ms, arrivals));
+    assert_eq!(rates, [0, 10_000, 20_000, 50_000, 40_000]);
+}
+
+#[test]
 fn a_function_without_a_profile_gets_one_instance_and_is_learned_from_its_requests() {
     let unmeasured = Point { partition: 100, quota: 20, throughput: 0, latency_ns: 0 };
     let mut autoscaler = Autoscaler::new(ScalingConfig { min_instances: 0, ..config() }, Predictor::new());

@@ -89,6 +89,10 @@ fi
 if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(id -u)" = 0 ] && ! command -v debootstrap >/dev/null; then
     apt_install debootstrap || say "no debootstrap here; the test of the installed service is skipped"
 fi
+# For the test of the container images, without a daemon and without a registry.
+if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(id -u)" = 0 ] && ! command -v buildah >/dev/null; then
+    apt_install buildah crun || say "no buildah here; the test of the container images is skipped"
+fi
 # Ray and Ray Serve (300 MB), only for their tests in `make test-full`.
 ray_version=2.60.0
 if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import ray, ray.serve; assert ray.__version__ == '$ray_version'" 2>/dev/null; then

@@ -3,11 +3,10 @@
 
 use super::{Report, kernel, run};
 use crate::functions::{grind_sources, manifest};
-use crate::serve::atoll;
+use crate::packaging::package;
 use anyhow::{Context, Result, ensure};
 use atoll_pipeline::{CompileOptions, Silent, pack};
 use atoll_tests::{root, skip};
-use std::path::Path;
 use std::process::Command;
 
 /// Memory of the machine. Debian, LLVM and the package take 2 GiB of it.
@@ -46,25 +45,14 @@ fn boot() -> Result<Option<Report>> {
     pack(&manifest("affine"), &path("affine.kg"), &options, &Silent)?;
     pack(&grind_sources(folder.path(), 1)?, &path("grind.kg"), &options, &Silent)?;
     std::fs::write(path("request.json"), REQUEST)?;
-    let program = atoll();
-    // The script writes the package beside the programs.
-    let package =
-        stdout(Command::new(root().join("packaging/deb/build.sh")).arg(program.parent().context("a folder")?))?;
-    let package = Path::new(package.trim());
+    let package = package(folder.path())?;
     let files = path("files");
     let mut making = Command::new(root().join("tests/vm/service.sh"));
     let guests = [path("affine.kg"), path("grind.kg"), path("request.json")];
-    let made = stdout(making.arg(&files).arg(package).args(guests));
-    std::fs::remove_file(package)?;
-    made?;
+    let output = making.arg(&files).arg(package).args(guests).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // systemd's own lines would stand between those of the scenario.
     run(&kernel, &files, MEMORY_MIB, "service systemd.show_status=false", folder.path()).map(Some)
-}
-
-fn stdout(command: &mut Command) -> Result<String> {
-    let output = command.output()?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 #[test]

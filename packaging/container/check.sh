@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Builds the last stage of a Containerfile with a package that is there already, without a registry, and serves a model in the
+# image:
+#   packaging/container/check.sh Containerfile PACKAGE.deb MODEL.onnx
+# A bare Debian 12 from debootstrap takes the place of the image of Debian. Needs root, debootstrap and buildah, and leaves
+# no image behind. The bare system is kept in $ATOLL_CACHE and not changed.
+set -euo pipefail
+
+containerfile=$(realpath "$1") package=$(realpath "$2") model=$(realpath "$3")
+base=${ATOLL_CACHE:-$HOME/.cache/atoll}/debian-12
+say() { printf 'check: %s\n' "$*"; }
+
+source "$(dirname "$(realpath "$0")")/../deb/bare.sh"
+bare_system "$base" ca-certificates
+
+# A writable view of it, in a mount namespace of this script, which also holds the images.
+if [ "${ATOLL_CHECK_INSIDE:-}" != 1 ]; then exec env ATOLL_CHECK_INSIDE=1 unshare --mount --pid --fork --kill-child --mount-proc "$0" "$@"; fi
+bare_view "$base"
+umount "$root/dev" "$root/proc"
+images() { buildah --root "$work/images" --runroot "$work/run" --storage-driver vfs "$@"; }
+# Runs in the working container $container, on this machine's network.
+in_image() { images run --isolation chroot "$container" -- "$@"; }
+
+stage=$(awk '/^FROM /{ text = "" } { text = text $0 "\n" } END { printf "%s", text }' "$containerfile")
+system=$(sed -n 's/^FROM //p' <<<"$stage")
+say "making $system of a bare Debian 12"
+container=$(images from scratch)
+images add --quiet "$container" "$root" / >/dev/null
+images commit --quiet --rm "$container" "$system" >/dev/null
+
+say "building the image"
+mkdir -p "$work/builder/src/target/release"
+cp "$package" "$work/builder/src/target/release/atoll_0_checked.deb"
+images build --quiet --pull-never --isolation chroot --format docker --build-context "builder=$work/builder" \
+    --iidfile "$work/id" -f - "$work/builder" <<<"$stage" >"$work/log" 2>&1 || { tail -20 "$work/log" >&2; exit 1; }
+container=$(images from --pull-never "$(cat "$work/id")")
+
+say "serving in the image"
+in_image atoll --version
+images copy --quiet --chown atoll:atoll "$container" "$model" /var/lib/atoll/models/null.onnx >/dev/null
+mapfile -t command < <(images inspect --type container --format '{{range .OCIv1.Config.Entrypoint}}{{println .}}{{end}}' "$container" | sed '/^$/d')
+in_image "${command[@]}" --device host --http-port 18010 --no-grpc --metrics-port 18012 &
+daemon=$!
+ask() { exec 3<>/dev/tcp/127.0.0.1/18010 && printf 'GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' "$1" >&3 && cat <&3; }
+for _ in $(seq 300); do
+    if ask /v2/health/ready 2>/dev/null | grep -q '^HTTP/1.1 200'; then break; fi
+    kill -0 "$daemon" 2>/dev/null || { say "the daemon has ended"; exit 1; }
+    sleep 0.2
+done
+ask /v2/models/null/ready | head -1 | grep -q 200 || { say "the model is not ready"; exit 1; }
+in_image atoll ps
+say "the model is served"

@@ -141,6 +141,9 @@ def test_lost_before_it_worked() -> None:
         seen = scaler._rule.seen[0]
         check((seen.queued, seen.arrivals) == (1, 1), seen)
         one._wake.clear()
+        one._slots, slots = {}, one._slots
+        check(one.awaited("a") and not one._wake.is_set(), "it has woken the scaling up before")
+        one._slots = slots
         check(one.awaited("b") and not one._wake.is_set(), "one is on its way")
         one._look()
         ray.actors[0].says = RayActorError()
@@ -155,6 +158,40 @@ def test_lost_before_it_worked() -> None:
         clock.now += controller.WAITING_S + 0.1
         one._decide(scaler)
         check(scaler._rule.seen[-1].queued == 0, scaler._rule.seen[-1])
+
+
+def test_news_during_a_decision() -> None:
+    seen = mock.Mock(look=machines, problem="")
+    with (
+        mock.patch.object(controller, "Rule", Told),
+        mock.patch.object(controller, "Fleet", lambda _: seen),
+        played(0, scaling={"latency_ms": 100, "min_replicas": 0}) as (one, ray, clock, _kept),
+    ):
+        scaler: Any = one._scaler
+        scaler._rule.next = [decision(add=[SIZE, SIZE])]
+        one._decide(scaler)
+        one._look()
+        ray.actors[0].says = {"endpoint": None, "problem": "no room now"}
+        ray.actors[1].says = {"endpoint": None, "problem": None}
+        one._look()
+
+        # While the scaler decides, one is found to have no room, and the other one dies.
+        def look() -> list[Machine]:
+            clock.now += controller.REFUSED_S + 0.1
+            ray.actors[1].says = RayActorError()
+            return machines()
+
+        def decide(measured: Measured) -> Decision:
+            one._look()
+            return Told.decide(scaler._rule, measured)
+
+        seen.look = look
+        with mock.patch.object(scaler._rule, "decide", decide):
+            one._decide(scaler)
+        check(one._slots.keys() == {1} and one._slots[1].node is None, one._slots)
+        clock.now += 1.5
+        one._look()
+        check(len(ray.actors) == 3 and ray.actors[2].strategy == "SPREAD", "only the lost one has a successor")
 
 
 def test_machines() -> None:
@@ -245,5 +282,6 @@ def test_waiting_request() -> None:
 def test_all() -> None:
     test_replicas_follow_decisions()
     test_lost_before_it_worked()
+    test_news_during_a_decision()
     test_machines()
     test_waiting_request()

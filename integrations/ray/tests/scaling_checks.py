@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -12,7 +14,7 @@ from simulated import POINTS, START_S, TABLE, World
 
 from atoll_ray import rule
 from atoll_ray.packing import Device, Load, Machine, Need, place, reserve
-from atoll_ray.rule import Measured, Rule, RuleError
+from atoll_ray.rule import Decision, Measured, Rule, RuleError
 from atoll_ray.scaler import Meter, Scaler, Slot
 from atoll_ray.scaling import Scaling, Size
 from atoll_ray.spec import Spec
@@ -95,6 +97,47 @@ def test_meter() -> None:
     check(meter.take({("u", "a"): load}, set()) == (0, 0, 0) and not meter._known, "its lease has ended")
 
 
+class Decided:
+    """A rule with decisions of its own."""
+
+    def __init__(self, *decisions: dict[str, Any]) -> None:
+        self.decisions = list(decisions)
+
+    def decide(self, _: Measured) -> Decision:
+        change: dict[str, Any] = {"add": [], "resize": {}, "remove": []} | self.decisions.pop(0)
+        return Decision(**change, why="", rate=0.0, predicted=0.0, load=0.0, capacity=0.0, problem=None)
+
+    def close(self) -> None:
+        pass
+
+
+def test_decisions_are_followed() -> None:
+    def steps(replicas: int, *decisions: dict[str, Any]) -> Callable[[set[int]], Scaler]:
+        spec = Spec.of("d", "f", 50, (0.2, 0.2), "1M", "be", replicas, 15, scaling=SETTINGS)
+        one, times = Scaler(spec, Decided(*decisions)), itertools.count()
+
+        def step(leased: set[int]) -> Scaler:
+            machine = Machine("a", "u", [device((100, 1.0))], {f"lease-{at}": Load(0, 0, None, ()) for at in leased})
+            one.step(next(times), [machine], {at: ("u", f"lease-{at}") for at in leased}, set(), set())
+            return one
+
+        return step
+
+    # Another one of the same size may end in place of each, and as many end as was decided.
+    step = steps(4, {"remove": [0, 1, 2]})
+    check(len(step({0, 1, 2, 3}).slots) == 1, "three end")
+    # One that replaces another is replaced before it has a lease: both end when the last one has its own.
+    large, largest = Size(50, 0.4), Size(50, 0.6)
+    step = steps(1, {"resize": {0: large}}, {"resize": {1: largest}}, {}, {})
+    check(step({0}).slots[1].replaces == 0 and step({0}).slots[2].replaces == 1, "one after the other")
+    check(step({0, 2}).slots == {2: Slot(largest, "a")}, "no other one is left")
+    # If the middle one is refused, the last one still takes the place of the first one.
+    step = steps(1, {"resize": {0: large}}, {"resize": {1: largest}}, {})
+    step({0})
+    step({0}).refused(1)
+    check(step({0, 2}).slots == {2: Slot(largest, "a")}, "no other one is left")
+
+
 def test_rule() -> None:
     quiet = Measured(1, 0, 0, 0, 0, {}, [], None)
     with mock.patch.dict(os.environ, {"PATH": "", "ATOLL_PROGRAM": ""}):
@@ -165,6 +208,14 @@ def test_to_and_from_zero() -> None:
     check(len(scaler.slots) == 1, "one starts for the request that waits")
     world.run(START_S + 2, 1)
     check(len(world.ready()) == 1 and not world.waiting, scaler.slots)
+    # A request that wakes the scaling up right after a decision is no high load.
+    world.run(25, 0)
+    world.decide()
+    check(scaler.slots == {}, scaler.slots)
+    world.now += 0.01
+    world.waiting.append(world.now)
+    world.decide()
+    check(len(scaler.slots) == 1, scaler.slots)
     check(all(latency < (START_S + 1.5) * 1e9 for arrived, latency in world.latencies if arrived >= begun), "served")
     one.close()
     scaler, one = scaled(min_replicas=1)
@@ -268,6 +319,7 @@ def test_all() -> None:
     test_settings()
     test_places()
     test_meter()
+    test_decisions_are_followed()
     if "ATOLL_PROGRAM" not in os.environ:
         print("SKIPPED: the rule of scaling: ATOLL_PROGRAM does not name the program")
         return

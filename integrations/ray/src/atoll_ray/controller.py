@@ -168,8 +168,10 @@ class Controller:
         with self._lock:
             if self._scaler is None or self._is_ended:
                 return False
+            # Its further questions wake nothing: the decision may have been that no machine has room.
+            is_new = request not in self._waiting
             self._waiting[request] = time.monotonic()
-            if not self._slots:
+            if is_new and not self._slots:
                 self._wake.set()
             return True
 
@@ -251,7 +253,9 @@ class Controller:
             self._kept_text = scaler.text()
         with self._lock:
             if not self._is_ended:
-                self._slots = dict(scaler.slots)
+                # The scaler learns with the next decision which replicas were refused or lost during this one.
+                slots = {number: slot for number, slot in scaler.slots.items() if number not in self._refused}
+                self._slots = slots | {at: replace(slots[at], node=None) for at in self._lost & slots.keys()}
 
     def _look(self) -> None:
         for member in list(self._members):

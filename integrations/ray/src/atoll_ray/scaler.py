@@ -114,8 +114,13 @@ class Scaler:
     def refused(self, number: int) -> None:
         """The daemon of its machine refuses a replica, which ends. The next decision finds another place if need be."""
         slot = self.slots.pop(number, None)
-        if slot is not None and slot.node is not None:
+        if slot is None:
+            return
+        if slot.node is not None:
             self._full[slot.node] = (slot.size, self._now_ns + int(REFUSED_S * 1e9))
+        for other, successor in list(self.slots.items()):
+            if successor.replaces == number:
+                self.slots[other] = replace(successor, replaces=slot.replaces)
 
     def lost(self, number: int) -> None:
         """A replica died before it had a lease. Ray chooses the machine of its successor."""
@@ -210,11 +215,13 @@ class Scaler:
     def _apply(
         self, decision: Decision, machines: list[Machine], leased: dict[int, Instance], points: list[dict[str, Any]]
     ) -> None:
-        for number in decision.remove:
-            self._remove(number, leased)
-        for number, slot in list(self.slots.items()):
-            if number in leased and slot.replaces is not None:
-                self.slots.pop(slot.replaces, None)
+        # Their sizes first, since another one of the same size may be removed in place of each.
+        for size in [self.slots[number].size for number in decision.remove if number in self.slots]:
+            self._remove(size, leased)
+        for number in list(self.slots):
+            slot = self.slots.get(number)
+            if slot is not None and number in leased and slot.replaces is not None:
+                self._pop(slot.replaces)
                 self.slots[number] = replace(slot, replaces=None)
         for number, slot in self.slots.items():
             if number not in leased:
@@ -233,17 +240,19 @@ class Scaler:
             if node is not None:
                 self._add(Slot(size, node, replaces=number))
 
-    def _remove(self, number: int, leased: dict[int, Instance]) -> None:
-        """Removes a replica, or another one of its size: one without a lease, or on the machine with the fewest."""
-        if number not in self.slots:
-            return
+    def _remove(self, size: Size, leased: dict[int, Instance]) -> None:
+        """Removes a replica of this size: one without a lease, or on the machine with the fewest."""
         nodes = Counter(slot.node for slot in self.slots.values())
-        size = self.slots[number].size
         alike = [other for other in self._current() if self.slots[other].size == size]
-        gone = min(alike or [number], key=lambda other: (other in leased, nodes[self.slots[other].node], -other))
-        replaced = self.slots.pop(gone).replaces
-        if replaced is not None:
-            self.slots.pop(replaced, None)
+        if alike:
+            self._pop(min(alike, key=lambda other: (other in leased, nodes[self.slots[other].node], -other)))
+
+    def _pop(self, number: int) -> None:
+        """Removes a replica with the one that it replaces, and that with the one that it replaces, and so on."""
+        found: int | None = number
+        while found is not None:
+            slot = self.slots.pop(found, None)
+            found = None if slot is None else slot.replaces
 
     def _machine(self, machines: list[Machine], size: Size) -> str | None:
         """Takes room for a new replica, and returns its machine."""

@@ -20,6 +20,9 @@ const RUN_MAX: (u64, usize, usize) = (256 << 20, 10_000, 5_000_000);
 /// Latest time and longest duration of a run, in nanoseconds: about an hour.
 const TIME_MAX_NS: u64 = 1 << 42;
 
+/// Most time that the requests of a lease may take together, in nanoseconds: about 20 hours.
+const END_MAX_NS: u64 = TIME_MAX_NS << 4;
+
 /// Requests that a lease gets before others wait for it.
 const SLOTS: u32 = 1024;
 
@@ -123,6 +126,11 @@ impl Run {
             let is_possible = request.at_ns <= TIME_MAX_NS && (1..=TIME_MAX_NS).contains(&request.latency_ns);
             ensure!(is_possible, "request {index}: at {} ns, {} ns", request.at_ns, request.latency_ns);
         }
+        let mut ends_ns = vec![0_u64; leases];
+        for Request { lease, .. } in &self.requests {
+            ends_ns[*lease] = ends_ns[*lease].saturating_add(self.leases[*lease].service_ns);
+            ensure!(ends_ns[*lease] <= END_MAX_NS, "lease {lease}: its requests take over {END_MAX_NS} ns together");
+        }
         let is_sorted = self.requests.is_sorted_by_key(|request| request.at_ns);
         ensure!(is_sorted, "the requests are not by ascending time");
         Ok(())
@@ -212,6 +220,7 @@ mod tests {
     #[test]
     fn bad_runs_are_refused_with_the_cause() {
         let lease = json!({ "node": "a", "service_ns": 1, "beside_ns": 0 });
+        let slow = json!({ "node": "a", "service_ns": TIME_MAX_NS, "beside_ns": 0 });
         let request = |at_ns: u64, lease: usize| json!({ "at_ns": at_ns, "lease": lease, "latency_ns": 1 });
         for (run, says) in [
             (json!([]), "is not a recorded run"),
@@ -224,6 +233,7 @@ mod tests {
                 "lease 0",
             ),
             (json!({ "leases": [lease], "requests": [request(u64::MAX, 0)] }), "request 0"),
+            (json!({ "leases": [slow], "requests": vec![request(0, 0); 17] }), "take over 70368744177664 ns"),
         ] {
             let error = format!("{:#}", replayed(&run).unwrap_err());
             assert!(error.contains(says), "{run}: {error}");

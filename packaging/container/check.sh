@@ -19,7 +19,7 @@ bare_view "$base"
 umount "$root/dev" "$root/proc"
 images() { buildah --root "$work/images" --runroot "$work/run" --storage-driver vfs "$@"; }
 # Runs in the working container $container, on this machine's network.
-in_image() { images run --isolation chroot "$container" -- "$@"; }
+in_image() { images run --isolation chroot --volume "$work/models:/var/lib/atoll/models:ro" "$container" -- "$@"; }
 
 stage=$(awk '/^FROM /{ text = "" } { text = text $0 "\n" } END { printf "%s", text }' "$containerfile")
 system=$(sed -n 's/^FROM //p' <<<"$stage")
@@ -36,8 +36,9 @@ images build --quiet --pull-never --isolation chroot --format docker --build-con
 container=$(images from --pull-never "$(cat "$work/id")")
 
 say "serving in the image"
+chmod 755 "$work"
+install -D -m 644 "$model" "$work/models/null.onnx"
 in_image atoll --version
-images copy --quiet --chown atoll:atoll "$container" "$model" /var/lib/atoll/models/null.onnx >/dev/null
 mapfile -t command < <(images inspect --type container --format '{{range .OCIv1.Config.Entrypoint}}{{println .}}{{end}}' "$container" | sed '/^$/d')
 in_image "${command[@]}" --device host --http-port 18010 --no-grpc --metrics-port 18012 &
 daemon=$!

@@ -60,6 +60,8 @@ class Host:
     halves: list[float] = field(default_factory=lambda: [0.0, 0.0])
     slots: int = 32
     is_alive: bool = True
+    #: Whether its daemon has the function, and so the profile: since its first replica.
+    has_function: bool = False
     #: Requests that its daemon has forgotten, by instance.
     forgotten: Counter[str] = field(default_factory=Counter)
 
@@ -107,7 +109,8 @@ class World:
         for name, host in self.hosts.items():
             if host.is_alive:
                 own = [one for one in self.replicas if one.node == name and one.instance]
-                points = POINTS if own and self.has_profile else []
+                host.has_function |= bool(own)
+                points = POINTS if host.has_function and self.has_profile else []
                 loads = {one.instance: Load.of(self._load(one, host)) for one in own}
                 found.append(Machine(name, name, [Device.of(self._report(host, own))], loads, points))
         return found

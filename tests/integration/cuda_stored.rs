@@ -4,9 +4,12 @@
 
 use crate::cancel::metric;
 use crate::control::Setup;
+use crate::cuda_resume::raw::VERSION;
 use crate::cuda_sessions::{Program, all_gone, log, same, text};
 use anyhow::{Result, ensure};
 use atoll_tests::root;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 
 /// `few` may have two functions, and `none` has none left.
 const CONFIG: &str = "[tenant.few]\nfunctions = 2\n[tenant.none]\nfunctions = 0\n";
@@ -94,4 +97,35 @@ fn stored_functions_count_as_functions_of_the_tenant() -> Result<()> {
         ensure!(output.status.code() == Some(2), "{wrong}: {}", text(&output.stderr));
     }
     none_stored(&setup)
+}
+
+#[test]
+fn short_messages_with_much_work_end_with_their_client() -> Result<()> {
+    let setup = Setup::start(&[], CONFIG)?;
+    let record = |number: u16, fields: &[u8]| {
+        [number.to_le_bytes().as_slice(), &[0; 2], &(8 + fields.len() as u32).to_le_bytes(), fields].concat()
+    };
+    let message = |sequence: u32, records: &[u8]| {
+        [[0u8; 4].as_slice(), &sequence.to_le_bytes(), &(records.len() as u64).to_le_bytes(), records].concat()
+    };
+    // Function 1, which is stored or called, without inputs.
+    let function = |number: u16| record(number, &[1u32.to_le_bytes().as_slice(), &[0; 8]].concat());
+    let terms = b"stored_functions=2";
+    let lengths = [VERSION, terms.len() as u32, 0, 0].map(u32::to_le_bytes).concat();
+    let mut client = UnixStream::connect(setup.path("atoll.sock"))?;
+    client.write_all(&[b"ATOLLSES".as_slice(), &lengths, terms].concat())?;
+    let mut welcome = [0; 40];
+    client.read_exact(&mut welcome)?;
+    ensure!(welcome[12..16] == [0; 4], "the session is refused: {welcome:?}");
+    let rest = u32::from_le_bytes(welcome[32..36].try_into()?) + u32::from_le_bytes(welcome[36..].try_into()?);
+    client.read_exact(&mut vec![0; rest as usize])?;
+    // Half a million questions about an event that does not exist, asked two thousand times more.
+    let questions = record(23, &1u32.to_le_bytes()).repeat(500_000);
+    client.write_all(&message(0, &[function(25), questions].concat()))?;
+    let calls: Vec<u8> = (1..=2000).flat_map(|sequence| message(sequence, &function(26))).collect();
+    client.write_all(&calls)?;
+    drop(client);
+    none_stored(&setup)?;
+    ensure!(log(&setup).contains("the client has left"), "{}", log(&setup));
+    Ok(())
 }

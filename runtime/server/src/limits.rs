@@ -279,8 +279,8 @@ pub const CUDA_WARM_BYTES_MAX: usize = 512 << 20;
 /// two of the largest images.
 pub const CUDA_WARM_BYTES_PER_TENANT_MAX: usize = 128 << 20;
 
-/// Maximum size in bytes of the records of the stored functions of one tenant's open sessions. A
-/// session gets at most half of what is left.
+/// Maximum size in bytes of the stored functions of one tenant's open sessions. A session gets at
+/// most half of what is left.
 pub const CUDA_STORED_BYTES_PER_TENANT_MAX: u64 = 256 << 20;
 
 /// Most PTX of the modules of a session in bytes; the same text counts once.

@@ -70,6 +70,12 @@ pub trait Backend {
     /// Keeps the shape of a function that was stored, for later sessions of the same owner.
     fn keep_shape(&mut self, _shape: KnownShape) {}
 
+    /// Whether the client has left for good. Asked before each call of a stored function: such a call is
+    /// short, so a client can leave many of them behind.
+    fn is_client_gone(&mut self) -> bool {
+        false
+    }
+
     /// Observes the counts of stored functions, after a message that changed them.
     fn observe_stored(&mut self, _counts: StoredCounts) {}
 

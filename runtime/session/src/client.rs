@@ -114,6 +114,12 @@ impl<T: Transport> Client<T> {
             Some(after) => Repeats::new(after, &Offer::read(&offer).map_err(wire)?),
             None => None,
         };
+        if after.is_some() && repeats.is_none() {
+            transport.note(
+                "no work is stored: the tenant's functions and its other sessions have all of its quota `functions`, \
+                 or all memory for stored functions; end some of them, or raise the quota",
+            );
+        }
         Ok(Client {
             transport,
             facts,

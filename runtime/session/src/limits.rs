@@ -96,8 +96,9 @@ pub const STORED_CALLS_MIN: usize = 3;
 /// Maximum number of stored functions of a session.
 pub const STORED_FUNCTIONS_MAX: u32 = 64;
 
-/// Maximum size in bytes of the records of a session's stored functions: eight of the largest that a
-/// client sends. The client has them, too, with those of calls that may become one.
+/// Maximum size in bytes of a session's stored functions, their records and the places of their
+/// inputs: eight of the largest that a client sends. The client has them, too, with those of calls
+/// that may become one.
 pub const STORED_BYTES_MAX: u64 = 32 << 20;
 
 /// Maximum number of inputs of a stored function.

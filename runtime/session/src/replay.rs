@@ -14,6 +14,7 @@ use crate::record::{OF_STORED, Record, records};
 use crate::refused::{Output, Refused};
 use crate::report::Report;
 use crate::stored::Shelf;
+use crate::transport::Lost;
 use atoll_cuda_api::constants::CU_STREAM_NON_BLOCKING;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -139,6 +140,9 @@ impl<B: Backend> Replayer<B> {
                 Record::Call { function, inputs } => {
                     if !rest.is_empty() {
                         return Err(Refused::Stored { function, why: "is called in front of other records" });
+                    }
+                    if self.backend.is_client_gone() {
+                        return Err(Lost("the client has left".to_owned()).into());
                     }
                     self.report.stored.calls += 1;
                     let records = self.shelf.take(function, inputs)?;

@@ -5,7 +5,7 @@
 pub struct StoredCounts {
     /// Functions that are stored.
     pub functions: u64,
-    /// Bytes of their records.
+    /// Bytes of their records, and of the places of their inputs.
     pub bytes: u64,
     /// Functions that were stored so far.
     pub stores: u64,

@@ -182,6 +182,10 @@ impl Backend for EngineBackend {
         self.entry.with(|live| live.code.warm.keep_shape(&live.code.base.tenant, shape));
     }
 
+    fn is_client_gone(&mut self) -> bool {
+        self.entry.with(|live| live.is_client_gone())
+    }
+
     fn observe_stored(&mut self, counts: StoredCounts) {
         let before = self.entry.set_stored(counts);
         self.counts.note_stored(before, counts);

@@ -38,7 +38,7 @@ pub(crate) struct Counts {
     pub(crate) warm_texts: AtomicU64,
     /// Stored functions of open sessions.
     pub(crate) stored_functions: AtomicU64,
-    /// Bytes of their records.
+    /// Their bytes.
     pub(crate) stored_bytes: AtomicU64,
     /// Runs that were sent as a call of a stored function.
     pub(crate) stored_calls: AtomicU64,
@@ -52,7 +52,7 @@ pub(crate) struct Counts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Taken {
     sessions: u64,
-    /// Stored functions that they may have, and bytes of their records.
+    /// Stored functions that they may have, and their bytes.
     functions: u64,
     bytes: u64,
 }
@@ -77,7 +77,7 @@ impl Counts {
 pub(super) struct TenantSession {
     counts: Arc<Counts>,
     tenant: Tenant,
-    /// Stored functions that it may have, and bytes of their records.
+    /// Stored functions that it may have, and their bytes.
     functions: u64,
     bytes: u64,
 }

@@ -263,7 +263,7 @@ impl Live {
 
     /// Whether the client has closed the connection or died. A client of a session never closes one
     /// direction only.
-    fn is_client_gone(&self) -> bool {
+    pub(super) fn is_client_gone(&self) -> bool {
         let mut polled = [PollFd::new(&self.client, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;

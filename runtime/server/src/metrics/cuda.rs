@@ -106,7 +106,7 @@ pub(super) const CUDA_METRICS: &[Metric] = &[
             out.integer(&[], s.cuda.stored_functions.load(Relaxed));
         },
     ),
-    of_daemon(Kind::Gauge, "atoll_cuda_stored_bytes", "Bytes of the calls of these stored functions", |s, out| {
+    of_daemon(Kind::Gauge, "atoll_cuda_stored_bytes", "Bytes of these stored functions", |s, out| {
         out.integer(&[], s.cuda.stored_bytes.load(Relaxed));
     }),
     of_daemon(

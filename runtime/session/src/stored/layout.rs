@@ -124,13 +124,32 @@ impl Places {
         self.0.len()
     }
 
+    /// Bytes that a stored function with these inputs takes, with its records.
+    pub(super) fn bytes_of_function(&self, records: &[u8]) -> usize {
+        records.len() + size_of::<(u32, u32)>() * self.count()
+    }
+
     /// Bytes at all places.
     pub fn bytes(&self) -> usize {
         self.ranges().map(|place| place.len()).sum()
     }
 
+    /// Whether each of them is a field of a record of a message.
+    pub(super) fn are_fields_of(&self, message: &[u8]) -> bool {
+        let (mut places, mut fields) = (self.ranges().peekable(), Vec::new());
+        for (_, record) in heads(message) {
+            if Record::contents(&message[record.clone()], &mut fields).is_err() {
+                return false;
+            }
+            for field in &fields {
+                places.next_if(|place| *place == (record.start + field.start..record.start + field.end));
+            }
+        }
+        places.next().is_none()
+    }
+
     /// Whether they lie in a message of this many bytes.
-    pub(super) fn fit(&self, message_bytes: usize) -> bool {
+    fn fit(&self, message_bytes: usize) -> bool {
         self.0.last().is_none_or(|(_, end)| *end as usize <= message_bytes)
     }
 

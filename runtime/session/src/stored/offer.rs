@@ -19,7 +19,7 @@ pub struct KnownShape {
 pub struct Offer {
     /// Their number.
     pub functions: u32,
-    /// The bytes of their records.
+    /// Their bytes: of the records, and of the places of the inputs.
     pub bytes: u64,
     /// The shapes of earlier functions, the most recent one first.
     pub shapes: Vec<Arc<KnownShape>>,

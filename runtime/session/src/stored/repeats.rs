@@ -62,6 +62,11 @@ impl Runs {
         }
     }
 
+    /// Bytes that a function with these runs takes on the server.
+    fn bytes(&self) -> usize {
+        self.inputs.bytes_of_function(&self.records)
+    }
+
     /// Stores no function for some time; each time it is longer.
     fn pause(&mut self) {
         self.stored_after = self.count + self.pause;
@@ -176,7 +181,7 @@ impl Repeats {
         }
         // Most programs have none, and need no digest.
         let offered = if self.offered.is_empty() { None } else { self.offered.remove(&digest(records)) };
-        let (inputs, stored_after) = match offered.filter(|inputs| inputs.fit(records.len())) {
+        let (inputs, stored_after) = match offered.filter(|inputs| inputs.are_fields_of(records)) {
             Some(inputs) => (inputs, 0),
             None => (Places::default(), self.after),
         };
@@ -186,24 +191,33 @@ impl Repeats {
             .insert(shape, Runs { records, inputs, count: 0, stored_after, pause, function: None, used: self.now });
     }
 
-    /// Stores the runs of a shape. Without a free number, the function that was called least recently
-    /// is dropped.
+    /// Stores the runs of a shape. Without a free number or enough memory on the server, the functions
+    /// that were called least recently are dropped.
     fn store(&mut self, shape: u64, calls: usize) {
-        if self.free.is_empty() {
+        let Some(runs) = self.runs.get_mut(&shape) else { return };
+        let wanted = runs.bytes();
+        if wanted > self.bytes_max {
+            return runs.pause();
+        }
+        while self.free.is_empty() || self.stored_bytes() + wanted > self.bytes_max {
             let stored = self.runs.values_mut().filter(|runs| runs.function.is_some());
             let dropped = stored.min_by_key(|runs| runs.used).and_then(|runs| {
                 runs.pause();
                 runs.function.take()
             });
-            if let Some(function) = dropped {
-                self.release(function);
-            }
+            let Some(function) = dropped else { return };
+            self.release(function);
         }
         let Some((runs, function)) = self.runs.get_mut(&shape).zip(self.free.pop()) else { return };
         runs.function = Some(function);
         Record::Store { function, inputs: &runs.inputs.write() }.write(&mut self.out);
         let bytes = runs.inputs.bytes();
         self.note(format!("{calls} calls are stored function {function} from now on, with {bytes} bytes of input"));
+    }
+
+    /// Bytes that all functions take on the server.
+    fn stored_bytes(&self) -> usize {
+        self.runs.values().filter(|runs| runs.function.is_some()).map(Runs::bytes).sum()
     }
 
     /// Makes the server drop a function.

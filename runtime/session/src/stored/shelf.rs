@@ -39,7 +39,7 @@ impl Shelf {
         if self.functions.contains_key(&function) {
             return Err(refused("is stored already"));
         }
-        let bytes = self.bytes.saturating_add(records.len() as u64);
+        let bytes = self.bytes.saturating_add(inputs.bytes_of_function(records) as u64);
         if self.functions.len() as u64 >= self.functions_max.into() || bytes > self.bytes_max {
             return Err(refused("is more than the session may have"));
         }
@@ -70,7 +70,7 @@ impl Shelf {
     pub(crate) fn remove(&mut self, function: u32) -> Result<(), Refused> {
         let dropped = self.functions.remove(&function);
         let dropped = dropped.ok_or(Refused::Stored { function, why: "is dropped and not stored" })?;
-        self.bytes -= dropped.records.len() as u64;
+        self.bytes -= dropped.inputs.bytes_of_function(&dropped.records) as u64;
         Ok(())
     }
 }

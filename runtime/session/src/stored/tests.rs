@@ -321,6 +321,53 @@ fn a_later_session_stores_its_first_run() {
 }
 
 #[test]
+fn inputs_of_earlier_sessions_that_are_no_fields_are_ignored() {
+    let copies = |to: u64| {
+        let event = Record::QueryEvent { event: 1 };
+        message(&[Record::CopyIn { stream: 0, to, bytes: &[7; 8] }, event, event])
+    };
+    // The address is at 12..20. The other places are a part of it, parts of two fields, the head of a
+    // record, a size, and behind the end.
+    for (place, expected) in [
+        ([12, 20], [Stored, Called, Called]),
+        ([12, 16], [Calls, Calls, Stored]),
+        ([10, 14], [Calls, Calls, Stored]),
+        ([0, 8], [Calls, Calls, Stored]),
+        ([20, 28], [Calls, Calls, Stored]),
+        ([60, 64], [Calls, Calls, Stored]),
+    ] {
+        let inputs = Places::read(&place.map(u32::to_le_bytes).concat(), 100).expect("places");
+        let shape = Arc::new(KnownShape { digest: digest(&copies(0)), inputs });
+        let mut pair = Pair::new(2, &Offer { shapes: vec![shape], ..Offer::default() });
+        let sent = pair.send_all(&(0..20).map(copies).collect::<Vec<_>>());
+        assert_eq!(sent[..3], expected, "{place:?}");
+        assert!(sent[3..].iter().all(|sent| *sent == Called), "{place:?}: {sent:?}");
+    }
+}
+
+#[test]
+fn places_of_inputs_count_as_bytes_of_a_function() {
+    let queries = |event: u32, calls: usize| message(&vec![Record::QueryEvent { event }; calls]);
+    let mut shelf = Shelf::default();
+    let (records, inputs) = (queries(1, 3), [8u32, 12, 20, 24].map(u32::to_le_bytes).concat());
+    shelf.allow(&Offer { functions: 1, bytes: records.len() as u64 + 15, shapes: Vec::new() });
+    shelf.store(1, &inputs, &records).expect_err("two places have 16 bytes");
+    shelf.store(1, &inputs[..8], &records).expect("one has 8");
+    assert_eq!(shelf.size(), (1, 36 + 8));
+    shelf.remove(1).expect("it is stored");
+    assert_eq!(shelf.size(), (0, 0));
+    // The records of both fit, but not with the places.
+    let mut pair = Pair::new(2, &Offer { bytes: 100, ..Offer::default() });
+    let send = |pair: &mut Pair, calls| (0..4).map(|event| pair.send(&queries(event, calls))).collect::<Vec<Sent>>();
+    assert_eq!(send(&mut pair, 3), [Calls, Calls, Stored, Called]);
+    assert_eq!(pair.shelf.size(), (1, 36 + 24));
+    assert_eq!(send(&mut pair, 4), [Differs, Calls, Stored, Called]);
+    assert_eq!(pair.shelf.size(), (1, 48 + 32), "the other is dropped");
+    let mut small = Pair::new(2, &Offer { bytes: 50, ..Offer::default() });
+    assert!((0..10).all(|event| small.send(&queries(event, 3)) == Calls));
+}
+
+#[test]
 fn offers_have_limits() {
     let places = Places::read(&[0u32, 1, 1, 2].map(u32::to_le_bytes).concat(), 2).expect("places");
     let shape = Arc::new(KnownShape { digest: [1; 32], inputs: places });

@@ -1,9 +1,9 @@
 //! Sessions with stored functions.
 
-use crate::device::{self, Wire, connect_with};
+use crate::device::{self, Device, Wire, connect_to, connect_with};
 use crate::{Answers, params, prepare, prepared};
 use atoll_session::{
-    Client, Code, Frame, HostCopy, Kind, Record, Recording, Refused, Replayer, Report, Run, Steps, StoredCounts,
+    Client, Code, Frame, HostCopy, Kind, Lost, Record, Recording, Refused, Replayer, Report, Run, Steps, StoredCounts,
 };
 
 /// A run of a program: copies a value, adds one to it `launches` times, and copies it back.
@@ -36,7 +36,7 @@ fn runs_of_a_session_become_one_record_and_change_back() {
     assert_eq!(since(|report| report.calls), 220, "all calls are carried out");
     assert_eq!(since(|report| report.records), 4 * 22 + 1 + 6, "four runs, the function, six of its calls");
     let run = 128 + 20 * 68 + 28;
-    assert_eq!(after.stored, StoredCounts { functions: 1, bytes: run, stores: 1, calls: 6, differences: 0 });
+    assert_eq!(after.stored, StoredCounts { functions: 1, bytes: run + 8, stores: 1, calls: 6, differences: 0 });
     let store = 8 + 4 + 8 + 8;
     assert_eq!(since(|report| report.record_bytes), 4 * run + store + 6 * (8 + 4 + 8 + 100));
     assert_eq!(Wire::notes(), ["22 calls are stored function 1 from now on, with 100 bytes of input"]);
@@ -95,14 +95,45 @@ fn a_recorded_session_has_the_calls_of_stored_functions() {
 }
 
 #[test]
-fn functions_that_a_server_did_not_store_end_a_session() {
-    let encode = |records: &[Record<'_>]| {
-        let mut bytes = Vec::new();
-        records.iter().for_each(|record| record.write(&mut bytes));
-        bytes
+fn a_program_is_told_that_it_may_store_nothing() {
+    let (mut client, kernel) = prepare(connect_to(Device::without_functions(), "stored_functions=3"));
+    let at = client.allocate(1, 100).expect("room");
+    (0..6).for_each(|value| add(&mut client, kernel, at, value, 2));
+    assert_eq!(Wire::report().stored, StoredCounts::default());
+    let notes = Wire::notes();
+    assert!(notes.len() == 1 && notes[0].starts_with("no work is stored: the tenant's functions"), "{notes:?}");
+    connect_with("");
+    assert!(Wire::notes().is_empty(), "it did not ask");
+}
+
+fn encode(records: &[Record<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    records.iter().for_each(|record| record.write(&mut bytes));
+    bytes
+}
+
+#[test]
+fn calls_that_a_client_has_left_behind_are_not_carried_out() {
+    let event = Record::QueryEvent { event: 1 };
+    let store = encode(&[Record::Store { function: 1, inputs: &[] }, event, event, event]);
+    let call = encode(&[Record::Call { function: 1, inputs: &[] }]);
+    let run = |device: Device| {
+        let mut replayer = Replayer::new(device, device::memory());
+        replayer.offer();
+        let ran = [&store, &call].into_iter().enumerate().try_for_each(|(sequence, bytes)| {
+            let frame = Frame { kind: Kind::Post, sequence: sequence as u32, bytes: bytes.len() as u64 };
+            replayer.run(frame, bytes, &mut Answers::default())
+        });
+        (ran, replayer.report().calls)
     };
+    assert_eq!(run(Device::default()), (Ok(()), 6));
+    assert_eq!(run(Device::without_client()), (Err(Refused::Lost(Lost("the client has left".to_owned()))), 3));
+}
+
+#[test]
+fn functions_that_a_server_did_not_store_end_a_session() {
     let run = |stores: bool, records: &[Record<'_>]| {
-        let mut replayer = Replayer::new(device::Device::default(), device::memory());
+        let mut replayer = Replayer::new(Device::default(), device::memory());
         if stores {
             replayer.offer();
         }
@@ -126,7 +157,7 @@ fn functions_that_a_server_did_not_store_end_a_session() {
     }
     let bytes = encode(&[store]);
     for end in 2..bytes.len() {
-        let mut replayer = Replayer::new(device::Device::default(), device::memory());
+        let mut replayer = Replayer::new(Device::default(), device::memory());
         replayer.offer();
         let frame = Frame { kind: Kind::Call, sequence: 0, bytes: end as u64 };
         let cut = replayer.run(frame, &bytes[..end], &mut Answers::default());

@@ -33,6 +33,9 @@ pub(crate) fn facts() -> DeviceFacts {
 /// for. A launch of 999 blocks is refused. The kernel `fault` breaks the device.
 #[derive(Debug)]
 pub(crate) struct Device {
+    /// Number of stored functions that the session may have.
+    functions: u32,
+    is_client_gone: bool,
     memory: Vec<u8>,
     is_broken: bool,
     /// Copies to the device that are delayed.
@@ -41,11 +44,23 @@ pub(crate) struct Device {
 
 impl Default for Device {
     fn default() -> Device {
-        Device { memory: vec![0; MEMORY as usize], is_broken: false, copies: Vec::new() }
+        let functions = limits::STORED_FUNCTIONS_MAX;
+        let (is_client_gone, is_broken) = (false, false);
+        Device { functions, is_client_gone, memory: vec![0; MEMORY as usize], is_broken, copies: Vec::new() }
     }
 }
 
 impl Device {
+    /// A device whose sessions may store nothing.
+    pub(crate) fn without_functions() -> Device {
+        Device { functions: 0, ..Device::default() }
+    }
+
+    /// The device of a session whose client has left.
+    pub(crate) fn without_client() -> Device {
+        Device { is_client_gone: true, ..Device::default() }
+    }
+
     fn at(&mut self, at: u64, bytes: u64) -> &mut [u8] {
         let start = (at - BASE) as usize;
         &mut self.memory[start..start + bytes as usize]
@@ -102,7 +117,11 @@ impl Backend for Device {
     }
 
     fn offer(&mut self) -> Offer {
-        Offer { shapes: SHAPES.with_borrow(Clone::clone), ..Offer::default() }
+        Offer { functions: self.functions, shapes: SHAPES.with_borrow(Clone::clone), ..Offer::default() }
+    }
+
+    fn is_client_gone(&mut self) -> bool {
+        self.is_client_gone
     }
 
     fn keep_shape(&mut self, shape: KnownShape) {
@@ -329,7 +348,12 @@ pub(crate) fn connect() -> Client<Wire> {
 
 /// A client of a new session with these terms.
 pub(crate) fn connect_with(terms: &str) -> Client<Wire> {
-    SESSION.set(Some(Replayer::new(Device::default(), memory())));
+    connect_to(Device::default(), terms)
+}
+
+/// A client of a new session on a device with these terms.
+pub(crate) fn connect_to(device: Device, terms: &str) -> Client<Wire> {
+    SESSION.set(Some(Replayer::new(device, memory())));
     RECORDED.set(recording_head(memory()));
     Client::open_with(Wire::default(), 0, terms).expect("a session")
 }

@@ -185,10 +185,11 @@ class Cluster:
         check(not left, f"the driver leaves {left}")
 
     def allocated(self, *results, config=(), namespace="apps"):
-        """A claim that the scheduler has allocated. A result is the device and what the claim consumes of it."""
+        """A claim that the scheduler has allocated. A result is the device and what the claim consumes of it. The first
+        one is an alternative of its request."""
         self.count += 1
         made = [
-            {"request": f"r{at}", "driver": DRIVER, "pool": POOL, "device": device}
+            {"request": f"r{at}" if at else "r0/a", "driver": DRIVER, "pool": POOL, "device": device}
             | ({"shareID": f"s{at}", "consumedCapacity": consumed} if consumed else {})
             for at, (device, consumed) in enumerate(results)
         ]
@@ -324,7 +325,10 @@ def check_end(cluster, claim, devices, lease):
     node.unprepare(claim)
     until("it is released", lambda: daemon.leases() == [])
     until("nothing is left", lambda: not [*node.cdi.iterdir(), *node.plugins.glob("*/*/*")])
+    # It is unknown now, and what is left of its record cannot be read.
+    (node.plugins / DRIVER / "claims" / f"{claim['metadata']['uid']}.json").write_text("{")
     node.unprepare(claim, version=BETA)
+    check(not [*node.plugins.glob("*/*/*")], "nothing is left")
     devices = node.prepared(claim)
     check(len(daemon.leases()) == 1, "a claim may be used again")
     infer(daemon, json.loads(node.lease_file(devices).read_text()))

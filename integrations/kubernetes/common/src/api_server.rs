@@ -1,6 +1,6 @@
 //! The client of the API server: requests of JSON, with the account of the pod.
 
-use crate::hold::Refused;
+use crate::request::Refused;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};

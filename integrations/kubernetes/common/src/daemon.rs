@@ -1,6 +1,6 @@
 //! The client of daemons: leases and capacity over HTTP, with the token of a namespace.
 
-use crate::hold::{Ask, Refused};
+use crate::request::{Ask, Refused};
 use atoll_client::{CapacityReport, LeaseHold, LeaseReport};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

@@ -1,6 +1,10 @@
 //! A lease and its holder: what to ask the daemon next, and what its answers mean. No clock and no
 //! connection.
 
+#[cfg(test)]
+mod tests;
+
+use crate::request::{Ask, Refused};
 use atoll_client::{LeaseHold, LeaseReport, LeaseSpec};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -13,28 +17,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Longest pause before a request that was refused is sent again.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-
-/// A request to a daemon.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Ask {
-    /// Report the capacity of the devices.
-    Capacity,
-    /// Grant a lease.
-    Grant(LeaseSpec),
-    /// Renew a lease.
-    Renew(LeaseHold),
-    /// Release a lease.
-    Release(LeaseHold),
-}
-
-/// Why a request failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// The status of HTTP; `None` if no answer arrived.
-    pub status: Option<u16>,
-    /// The reason, as the daemon or the connection states it.
-    pub message: String,
-}
 
 /// A lease as the status of an instance, or a file of the driver, has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,8 +104,8 @@ pub struct Hold {
     is_asking: bool,
     /// No other process has ever asked for the lease.
     is_alone: bool,
-    /// A request for the lease has no answer, so it may have been granted.
-    is_unanswered: bool,
+    /// The answer to a request for the lease was lost, so it may have been granted.
+    is_lost: bool,
     problem: Option<(Reason, String)>,
     has_ended: bool,
     /// Clients may know the lease.
@@ -149,7 +131,7 @@ impl Hold {
             failures: 0,
             is_asking: false,
             is_alone: false,
-            is_unanswered: false,
+            is_lost: false,
             problem: None,
             has_ended: false,
             leaves_since: None,
@@ -187,7 +169,7 @@ impl Hold {
     /// Notes that the instance is being deleted.
     pub fn leave(&mut self, now: Duration) {
         self.leaves_since.get_or_insert(now);
-        self.is_gone |= self.is_alone && self.lease.is_none() && !self.is_unanswered;
+        self.is_gone |= self.is_alone && self.lease.is_none() && !self.is_asking && !self.is_lost;
     }
 
     /// Whether the lease was released or has ended, so that the instance may be deleted.
@@ -215,15 +197,20 @@ impl Hold {
             (Some(_), _) => return None,
         };
         self.is_asking = true;
-        self.is_unanswered |= matches!(ask, Ask::Grant(_));
         Some(ask)
     }
 
     /// Takes the answer to a request that was sent at `sent`. A release has no lease in its answer.
     pub fn answered(&mut self, sent: Duration, now: Duration, ask: &Ask, answer: Result<Option<LeaseReport>, Refused>) {
         self.is_asking = false;
-        if let (Ask::Grant(_), Ok(_) | Err(Refused { status: Some(400..500 | 503), .. })) = (ask, &answer) {
-            self.is_unanswered = false;
+        if let Ask::Grant(_) = ask {
+            self.is_lost = match &answer {
+                Ok(_) => false,
+                Err(Refused { status: Some(status), .. }) if is_definite(*status) => false,
+                // It says nothing about a request before.
+                Err(Refused { status: Some(400..500 | 503), .. }) => self.is_lost,
+                Err(_) => true,
+            };
         }
         let refused = match (ask, answer) {
             (Ask::Release(_), Ok(_)) => {
@@ -243,7 +230,7 @@ impl Hold {
             }
             // There is no lease to release.
             (Ask::Grant(_), Some(status))
-                if self.leaves_since.is_some() && (is_definite(status) || self.is_alone && !self.is_unanswered) =>
+                if self.leaves_since.is_some() && (is_definite(status) || self.is_alone && !self.is_lost) =>
             {
                 self.is_gone = true;
             }
@@ -315,186 +302,4 @@ fn ttl(spec: &LeaseSpec) -> Duration {
 /// Pause after so many failures: 1, 2, 4 seconds and so on, up to [`PAUSE_MAX`].
 fn backoff(failures: u32) -> Duration {
     PAUSE.saturating_mul(1 << failures.min(5)).min(PAUSE_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DRAIN: Duration = Duration::from_secs(10);
-
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    fn spec() -> LeaseSpec {
-        LeaseSpec { request_id: "u".into(), holder: "h".into(), ttl_s: 15, ..LeaseSpec::default() }
-    }
-
-    fn report() -> LeaseReport {
-        LeaseReport {
-            lease: 1,
-            epoch: 2,
-            tenant: atoll_client::Tenant::default(),
-            holder: "h".into(),
-            function: "f".into(),
-            instance: "lease-1".into(),
-            device: "host:0".into(),
-            class: None,
-            sm_partition: 24.0,
-            quota_request: 1.0,
-            quota_limit: 1.0,
-            gpu_mem: 1,
-            real_time_slots: 0,
-            ttl_s: 15,
-            expires_in_ms: 15_000,
-        }
-    }
-
-    fn refused(status: u16) -> Result<Option<LeaseReport>, Refused> {
-        Err(Refused { status: Some(status), message: format!("refused with {status}") })
-    }
-
-    fn lost() -> Result<Option<LeaseReport>, Refused> {
-        Err(Refused { status: None, message: "lost".into() })
-    }
-
-    fn reason(hold: &Hold, now: Duration) -> Option<Reason> {
-        hold.ready(now).map(|(reason, _)| reason)
-    }
-
-    /// Sends what is due and gives the answer at the same time.
-    fn turn(hold: &mut Hold, now: Duration, answer: Result<Option<LeaseReport>, Refused>) -> Option<Ask> {
-        let ask = hold.next(now, DRAIN)?;
-        assert_eq!(hold.next(now, DRAIN), None, "one request at a time");
-        hold.answered(now, now, &ask, answer);
-        Some(ask)
-    }
-
-    #[test]
-    fn a_lease_is_granted_with_one_id_and_renewed_three_times_in_its_time_to_live() {
-        let mut hold = Hold::new(spec(), None, at(0));
-        assert_eq!(reason(&hold, at(0)), Some(Reason::Asking));
-        for (now, answer, why) in
-            [(0, lost(), Reason::NoDaemon), (1, refused(503), Reason::NoRoom), (3, refused(404), Reason::Refused)]
-        {
-            assert_eq!(turn(&mut hold, at(now), answer), Some(Ask::Grant(spec())));
-            assert_eq!(reason(&hold, at(now)), Some(why));
-            assert_eq!(hold.next(at(now), DRAIN), None, "there is a pause");
-        }
-        assert_eq!(turn(&mut hold, at(7), Ok(Some(report()))), Some(Ask::Grant(spec())));
-        assert_eq!(reason(&hold, at(21)), Some(Reason::Granted));
-        assert_eq!(hold.next(at(11), DRAIN), None);
-        let renew = Ask::Renew(LeaseHold { lease: 1, epoch: 2, holder: "h".into() });
-        assert_eq!(turn(&mut hold, at(12), lost()), Some(renew.clone()));
-        assert_eq!(reason(&hold, at(22)), Some(Reason::NoDaemon), "it counts from the grant");
-        assert_eq!(turn(&mut hold, at(23), Ok(Some(report()))), Some(renew));
-        assert_eq!(reason(&hold, at(37)), Some(Reason::Granted));
-    }
-
-    #[test]
-    fn a_lease_that_has_ended_is_not_asked_for_again() {
-        for (is_held, status) in [(false, 409), (true, 404), (true, 409)] {
-            let mut hold = Hold::new(spec(), None, at(0));
-            if is_held {
-                turn(&mut hold, at(0), Ok(Some(report())));
-            }
-            turn(&mut hold, at(5), refused(status));
-            assert_eq!(reason(&hold, at(5)), Some(Reason::Ended));
-            assert_eq!(hold.next(at(600), DRAIN), None);
-            assert!(hold.lease().is_none() && !hold.is_gone());
-            hold.leave(at(600));
-            assert_eq!(hold.next(at(600), DRAIN), None);
-            assert!(hold.is_gone());
-        }
-    }
-
-    #[test]
-    fn a_deleted_instance_is_drained_and_then_released() {
-        let mut hold = Hold::new(spec(), None, at(0));
-        turn(&mut hold, at(0), Ok(Some(report())));
-        hold.publish();
-        hold.leave(at(1));
-        assert_eq!(reason(&hold, at(1)), Some(Reason::Draining));
-        // It is renewed while requests of clients run.
-        assert!(matches!(turn(&mut hold, at(6), Ok(Some(report()))), Some(Ask::Renew(_))));
-        assert!(matches!(turn(&mut hold, at(11), lost()), Some(Ask::Release(_))));
-        assert!(!hold.is_gone());
-        assert!(matches!(turn(&mut hold, at(12), Ok(None)), Some(Ask::Release(_))));
-        assert!(hold.is_gone());
-    }
-
-    #[test]
-    fn an_instance_that_is_deleted_during_its_grant_leaves_no_lease() {
-        // The answer to the grant is on its way.
-        let mut hold = Hold::new(spec(), None, at(0));
-        let ask = hold.next(at(0), DRAIN).unwrap();
-        hold.leave(at(0));
-        hold.answered(at(0), at(1), &ask, Ok(Some(report())));
-        assert!(matches!(turn(&mut hold, at(1), Ok(None)), Some(Ask::Release(_))), "no client knows it");
-        assert!(hold.is_gone());
-        // An earlier leader asked, and it is not known with which success.
-        let mut hold = Hold::new(spec(), None, at(0));
-        hold.leave(at(0));
-        assert_eq!(turn(&mut hold, at(0), Ok(Some(report()))), Some(Ask::Grant(spec())));
-        assert!(matches!(turn(&mut hold, at(0), Ok(None)), Some(Ask::Release(_))));
-        assert!(hold.is_gone());
-        let mut hold = Hold::new(spec(), None, at(0));
-        hold.leave(at(0));
-        turn(&mut hold, at(0), refused(400));
-        assert!(hold.is_gone(), "the daemon has granted nothing");
-        // A request of an earlier leader may still be granted.
-        for status in [401, 429, 500, 503] {
-            let mut hold = Hold::new(spec(), None, at(0));
-            hold.leave(at(0));
-            turn(&mut hold, at(0), refused(status));
-            assert!(!hold.is_gone(), "{status}");
-            assert_eq!(turn(&mut hold, at(1), Ok(Some(report()))), Some(Ask::Grant(spec())));
-            assert!(matches!(turn(&mut hold, at(1), Ok(None)), Some(Ask::Release(_))));
-            assert!(hold.is_gone());
-        }
-    }
-
-    #[test]
-    fn a_lease_that_was_refused_to_the_only_one_who_asked_needs_no_release() {
-        let mut hold = Hold::new(spec(), None, at(0)).alone();
-        turn(&mut hold, at(0), refused(503));
-        hold.leave(at(0));
-        assert!(hold.is_gone());
-        // An answer was lost: the daemon may have granted the lease.
-        let mut hold = Hold::new(spec(), None, at(0)).alone();
-        turn(&mut hold, at(0), lost());
-        hold.leave(at(1));
-        assert!(matches!(turn(&mut hold, at(1), Ok(Some(report()))), Some(Ask::Grant(_))) && !hold.is_gone());
-    }
-
-    #[test]
-    fn a_daemon_that_never_answers_keeps_no_instance_forever() {
-        let mut hold = Hold::new(spec(), None, at(0));
-        turn(&mut hold, at(0), Ok(Some(report())));
-        hold.publish();
-        hold.leave(at(1));
-        for now in 2..45 {
-            turn(&mut hold, at(now), lost());
-            assert!(!hold.is_gone(), "{now}");
-        }
-        turn(&mut hold, at(46), lost());
-        assert!(hold.is_gone(), "the lease has ended by its time to live");
-    }
-
-    #[test]
-    fn a_new_leader_renews_the_lease_of_the_status() {
-        let lease = Lease::of(&report());
-        let mut hold = Hold::new(spec(), Some(lease.clone()), at(100));
-        assert_eq!(reason(&hold, at(100)), None, "the status stays");
-        assert_eq!(reason(&hold, at(105)), Some(Reason::NoDaemon));
-        assert_eq!(turn(&mut hold, at(100), Ok(Some(report()))), Some(Ask::Renew(lease.hold())));
-        assert_eq!(reason(&hold, at(105)), Some(Reason::Granted));
-    }
-
-    #[test]
-    fn pauses_grow_and_are_bounded() {
-        let pauses: Vec<u64> = [0, 1, 2, 3, 4, 5, 100].map(|failures| backoff(failures).as_secs()).into();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-    }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`api_server`] is the client of the API server, [`daemon`] that of daemons over HTTP.
 //! - [`hold`] is the lease of one holder: what to ask the daemon next, and what its answers mean.
+//!   [`request`] has the requests.
 //! - [`watch`] follows the [`capacity`] of a daemon.
 //! - [`socket`] serves gRPC at a Unix socket in a folder of the kubelet.
 //! - [`logging`] sends logs to standard error.
@@ -18,5 +19,6 @@ pub mod daemon;
 pub mod gift;
 pub mod hold;
 pub mod logging;
+pub mod request;
 pub mod socket;
 pub mod watch;

@@ -3,7 +3,7 @@
 use crate::controller::{Verb, Write};
 use crate::resources::{Kind, Resource};
 use atoll_kubernetes::api_server::{ANSWER_BYTES_MAX, ApiServer, Method, TIMEOUT, checked, escaped, failed, json};
-use atoll_kubernetes::hold::Refused;
+use atoll_kubernetes::request::Refused;
 use serde::Deserialize;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};

@@ -5,7 +5,8 @@ use crate::resources::{Daemon, InstanceSpec, KINDS, Key, Kind, Node, Resource, S
 use crate::status::{self, INSTANCE, INSTANCE_FINALIZER};
 use atoll_client::{CapacityReport, LeaseHold};
 use atoll_kubernetes::daemon::Answer;
-use atoll_kubernetes::hold::{Ask, Hold, Lease, Reason, Refused};
+use atoll_kubernetes::hold::{Hold, Lease, Reason};
+use atoll_kubernetes::request::{Ask, Refused};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

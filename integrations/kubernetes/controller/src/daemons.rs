@@ -3,7 +3,7 @@
 
 use crate::controller::Call;
 use atoll_kubernetes::daemon::{Answer, DaemonClient};
-use atoll_kubernetes::hold::Refused;
+use atoll_kubernetes::request::Refused;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};

@@ -12,7 +12,7 @@ use crate::controller::{Action, Call, Change, Controller, Settings, Write};
 use crate::resources::{KINDS, Kind};
 use atoll_core::rng::Rng;
 use atoll_kubernetes::daemon::Answer;
-use atoll_kubernetes::hold::{Ask, Refused};
+use atoll_kubernetes::request::{Ask, Refused};
 use node::Node;
 use serde_json::{Value, json};
 use server::{Reported, Server, ready, resource};

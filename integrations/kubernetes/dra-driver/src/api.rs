@@ -3,7 +3,7 @@
 use crate::names::DRIVER;
 use crate::slices::{Node, Slice, Write};
 use atoll_kubernetes::api_server::{ApiServer, Method, TIMEOUT, checked, escaped, failed, json};
-use atoll_kubernetes::hold::Refused;
+use atoll_kubernetes::request::Refused;
 use serde_json::{Value, json};
 use std::sync::{Mutex, PoisonError};
 

@@ -129,9 +129,15 @@ impl Configuration {
     /// Whether it is for a request, as in `gpu` or `gpu/large`: it may name the request without the
     /// alternative that was chosen, or none for all requests.
     fn is_for(&self, request: &str) -> bool {
-        let main = request.split('/').next().unwrap_or_default();
+        let main = main_request(request);
         self.requests.is_empty() || self.requests.iter().any(|name| name == request || name == main)
     }
+}
+
+/// A request without the alternative that was chosen, as containers and the kubelet name it: `gpu` for
+/// `gpu/large`.
+pub(crate) fn main_request(request: &str) -> &str {
+    request.split('/').next().unwrap_or_default()
 }
 
 /// What the driver does for a claim: one part for each of its devices. `devices` are those of the
@@ -315,7 +321,7 @@ mod tests {
         assert_eq!(spec, expected);
         assert_eq!(variable(part, "ATOLL_LEASE_FILE"), Some("/run/atoll/claims/c/gpu_small.json"));
         assert_eq!((variable(part, "A"), variable(part, "ATOLL_SM_PCT")), (Some("b"), None));
-        assert_eq!(part.share_id.as_deref(), Some("s"));
+        assert_eq!((part.share_id.as_deref(), main_request(&part.request)), (Some("s"), "gpu"));
         let next = Part { ended: 2, ..part.clone() };
         assert_eq!(next.request().unwrap().request_id, format!("{UID}-0-2"));
     }

@@ -6,7 +6,8 @@
 
 use crate::claim::{Part, Record};
 use atoll_client::LeaseReport;
-use atoll_kubernetes::hold::{Ask, Hold, Reason, Refused};
+use atoll_kubernetes::hold::{Hold, Reason};
+use atoll_kubernetes::request::{Ask, Refused};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -66,6 +67,9 @@ pub(crate) enum State {
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     claims: BTreeMap<String, Claim>,
+    /// The UIDs of claims that are being read from the API server, by the number of the call.
+    planned: BTreeMap<u64, String>,
+    calls: u64,
 }
 
 #[derive(Debug)]
@@ -84,6 +88,18 @@ struct Held {
 }
 
 impl Claims {
+    /// Notes that a claim is being read from the API server. Returns the number of the call.
+    pub(crate) fn begin(&mut self, uid: &str) -> u64 {
+        self.calls += 1;
+        self.planned.insert(self.calls, uid.into());
+        self.calls
+    }
+
+    /// Notes the end of a call. Returns whether the claim was not released since its beginning.
+    pub(crate) fn end(&mut self, call: u64) -> bool {
+        self.planned.remove(&call).is_some()
+    }
+
     /// Takes a new claim, or one of an earlier process.
     pub(crate) fn insert(&mut self, record: Record, is_new: bool, now: Duration) {
         let held = |part: &Part| {
@@ -100,6 +116,7 @@ impl Claims {
 
     /// Begins to release a claim. Returns the record to store, if the claim is known.
     pub(crate) fn leave(&mut self, uid: &str, now: Duration) -> Option<Record> {
+        self.planned.retain(|_, planned| planned != uid);
         let claim = self.claims.get_mut(uid)?;
         claim.record.leaves = true;
         for held in claim.holds.iter_mut().flatten() {
@@ -167,6 +184,7 @@ impl Claims {
         if report.is_some() {
             held.report = report;
         }
+        let ended = part.ended;
         if held.hold.has_ended() && !claim.record.leaves {
             part.ended = part.ended.saturating_add(1);
             let pause = if part.ended > ENDED_AT_ONCE { PAUSE } else { Duration::ZERO };
@@ -177,7 +195,8 @@ impl Claims {
         }
         let lease = held.hold.lease().cloned();
         let mut effects = Vec::new();
-        let is_changed = lease != part.lease;
+        // Another process must not take the id of the next request for one that was never sent.
+        let is_changed = lease != part.lease || part.ended != ended;
         let shown = held.show(&call.uid, &part.file, now);
         if is_changed {
             part.lease = lease;
@@ -381,12 +400,24 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_that_is_released_while_it_is_read_is_not_taken() {
+        let mut claims = Claims::default();
+        let (first, other) = (claims.begin("u"), claims.begin("v"));
+        assert_eq!(claims.leave("u", at(0)), None);
+        let second = claims.begin("u");
+        assert_eq!([first, other, second].map(|call| claims.end(call)), [false, true, true]);
+        assert!(!claims.end(second), "it has ended");
+    }
+
+    #[test]
     fn used_up_ids_are_passed_over_and_then_slowly() {
         let mut claims = Claims::default();
         claims.insert(record(), true, at(0));
-        for _ in 0..=ENDED_AT_ONCE {
+        for ended in 1..=ENDED_AT_ONCE + 1 {
             let call = one(&mut claims, at(0));
-            claims.answered(at(0), at(0), &call, refused(Some(409)));
+            let effects = claims.answered(at(0), at(0), &call, refused(Some(409)));
+            let [Effect::Save(saved), ..] = effects.as_slice() else { panic!("{effects:?}") };
+            assert_eq!(saved.parts[0].ended, ended, "the next id is stored before it is used");
         }
         assert_eq!(claims.step(at(0)).0, []);
         assert!(matches!(one(&mut claims, at(1)).ask, Ask::Grant(_)));

@@ -4,14 +4,14 @@
 //! wait until the leases of their claim are granted, or until the daemon has refused one.
 
 use crate::api::Api;
-use crate::claim::{Record, plan};
+use crate::claim::{Part, Record, main_request, plan};
 use crate::claims::{Call, Claims, Effect, State};
 use crate::files::Files;
 use crate::names::is_uid;
 use atoll_kubernetes::capacity::Capacity;
 use atoll_kubernetes::daemon::{Answer, DaemonClient};
 use atoll_kubernetes::gift::Gift;
-use atoll_kubernetes::hold::Refused;
+use atoll_kubernetes::request::Refused;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -30,6 +30,9 @@ const PREPARE_MAX: Duration = Duration::from_secs(15);
 /// How long the kubelet waits for leases that are released. The driver goes on after it.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
 
+/// Why a claim is not prepared that was released during its preparation.
+const RELEASED: &str = "the claim was released meanwhile";
+
 /// Where the driver is, and whom it asks.
 #[derive(Debug)]
 pub(crate) struct Driver {
@@ -47,12 +50,21 @@ pub(crate) struct Driver {
 /// A device that is ready for containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prepared {
+    /// The request of the claim, without the alternative that was chosen: the kubelet compares it with
+    /// the request that a container names.
     pub(crate) request: String,
     pub(crate) pool: String,
     pub(crate) device: String,
     pub(crate) share_id: Option<String>,
     /// Its name for the container runtime.
     pub(crate) cdi: String,
+}
+
+impl Prepared {
+    fn of(part: Part, cdi: String) -> Prepared {
+        let request = main_request(&part.request).to_owned();
+        Prepared { request, pool: part.pool, device: part.device, share_id: part.share_id, cdi }
+    }
 }
 
 /// Time since the start.
@@ -74,6 +86,9 @@ impl Driver {
         gift: Gift,
         capacity: watch::Receiver<Arc<Capacity>>,
     ) -> io::Result<Arc<Driver>> {
+        if let Err(error) = files.tidy() {
+            tracing::warn!(%error, "the files of claims that are gone are not all removed");
+        }
         let mut claims = Claims::default();
         let records = files.records()?;
         tracing::info!(claims = records.len(), "the claims of earlier processes go on");
@@ -164,15 +179,21 @@ impl Driver {
         }
         let until = Instant::now() + PREPARE_MAX;
         // A claim of pods that follow each other may be prepared while it is still being released.
-        let claims = self.wait(uid, until, |state| *state != State::Leaving);
-        let is_known = match claims.state(uid, now()) {
+        let mut claims = self.wait(uid, until, |state| *state != State::Leaving);
+        let plan = match claims.state(uid, now()) {
             State::Leaving => return Err("the leases of an earlier use of the claim are being released".into()),
-            state => state != State::Unknown,
+            State::Unknown => Some(claims.begin(uid)),
+            State::Asking | State::Ready(_) | State::Refused(_) => None,
         };
         drop(claims);
-        if !is_known {
-            let record = self.planned(namespace, name, uid)?;
+        if let Some(plan) = plan {
+            let planned = self.planned(namespace, name, uid);
             let mut claims = self.lock();
+            let is_wanted = claims.end(plan);
+            let record = planned?;
+            if !is_wanted {
+                return Err(RELEASED.into());
+            }
             // Stored first: a lease is asked for only if another process can release it.
             if claims.state(uid, now()) == State::Unknown {
                 self.files.save(&record).map_err(|error| format!("the claim cannot be stored: {error}"))?;
@@ -185,20 +206,13 @@ impl Driver {
             State::Ready(record) => record,
             State::Refused(why) => return Err(format!("the daemon does not grant the lease: {why}")),
             State::Asking => return Err("the daemon has not answered in time".into()),
-            State::Leaving | State::Unknown => return Err("the claim was released meanwhile".into()),
+            State::Leaving | State::Unknown => return Err(RELEASED.into()),
         };
         let names = self.files.expose(&record);
         drop(claims);
         let names = names.map_err(|error| format!("the specification for the container runtime: {error}"))?;
         tracing::info!(namespace, name, claim = uid, devices = names.len(), "prepared");
-        let prepared = |(part, cdi): (crate::claim::Part, String)| Prepared {
-            request: part.request,
-            pool: part.pool,
-            device: part.device,
-            share_id: part.share_id,
-            cdi,
-        };
-        Ok(record.parts.into_iter().zip(names).map(prepared).collect())
+        Ok(record.parts.into_iter().zip(names).map(|(part, cdi)| Prepared::of(part, cdi)).collect())
     }
 
     /// What the API server says about a claim.
@@ -221,8 +235,10 @@ impl Driver {
         }
         self.files.hide(uid).map_err(|error| format!("the files of the claim: {error}"))?;
         let mut claims = self.lock();
-        if let Some(record) = claims.leave(uid, now()) {
-            self.files.save(&record).map_err(|error| format!("the claim cannot be stored: {error}"))?;
+        match claims.leave(uid, now()) {
+            Some(record) => self.files.save(&record).map_err(|error| format!("the claim cannot be stored: {error}"))?,
+            // A record that could not be read may be there.
+            None => self.files.forget(uid).map_err(|error| format!("the record of the claim: {error}"))?,
         }
         drop(claims);
         self.changed.notify_all();

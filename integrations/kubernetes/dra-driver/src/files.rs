@@ -17,6 +17,9 @@ const CDI_VERSION: &str = "0.5.0";
 /// Class of the devices in CDI.
 const CLASS: &str = "claim";
 
+/// Beginning of the names of files that are being written.
+const PARTIAL: &str = ".atoll-dra-";
+
 /// How mounts are made.
 const OPTIONS: [&str; 4] = ["ro", "nosuid", "nodev", "bind"];
 
@@ -66,6 +69,29 @@ impl Files {
         }
         records.sort_by(|one, other| one.uid.cmp(&other.uid));
         Ok(records)
+    }
+
+    /// Removes the files of claims that have no record, and what interrupted writes have left. A record
+    /// that cannot be read counts: the containers of its claim may start again.
+    ///
+    /// # Errors
+    /// Fails if a folder cannot be read or a file cannot be removed.
+    pub(crate) fn tidy(&self) -> io::Result<()> {
+        let kept = names(&self.claims)?;
+        let specifications = names(&self.cdi)?;
+        let [before, after] = [format!("{DRIVER}-{CLASS}_"), ".json".into()];
+        let of_specification = |name: &String| name.strip_prefix(&before)?.strip_suffix(&after).map(str::to_owned);
+        let shown = specifications.iter().filter_map(of_specification).chain(names(&self.leases)?);
+        for uid in shown.filter(|uid| is_uid(uid) && !kept.contains(&format!("{uid}{after}"))) {
+            tracing::info!(claim = uid, "the claim has no record; its files are removed");
+            self.hide(&uid)?;
+        }
+        for (folder, names) in [(&self.claims, kept), (&self.cdi, specifications)] {
+            for name in names.iter().filter(|name| name.starts_with(PARTIAL)) {
+                absent(remove_file(folder.join(name)))?;
+            }
+        }
+        Ok(())
     }
 
     /// Stores a record.
@@ -143,12 +169,22 @@ impl Files {
 
 /// Writes a file that other users may read, as a whole: readers never see a part.
 fn write(path: &Path, content: &Value) -> io::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/")))?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let mut file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(folder)?;
     file.write_all(format!("{content:#}\n").as_bytes())?;
     file.as_file().set_permissions(Permissions::from_mode(0o644))?;
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())
+}
+
+/// The names of the files of a folder.
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        names.extend(entry?.file_name().into_string().ok());
+    }
+    Ok(names)
 }
 
 /// What is not there need not be removed.
@@ -238,6 +274,28 @@ mod tests {
         let none = Record { parts: Vec::new(), ..record() };
         assert_eq!(files.expose(&none).unwrap(), [""; 0]);
         assert_eq!(std::fs::read_dir(&cdi).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_belongs_to_no_claim_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plugin, cdi) = (folder.path().join("p"), folder.path().join("cdi"));
+        let files = Files::new(&plugin, cdi.clone(), Gift::default()).unwrap();
+        for uid in ["kept", "gone", "unreadable"] {
+            files.expose(&Record { uid: uid.into(), ..record() }).unwrap();
+        }
+        files.save(&Record { uid: "kept".into(), ..record() }).unwrap();
+        let others = ["other.json", "gpu.atoll.dev-claim_a.b.json"].map(|name| cdi.join(name));
+        let partial = [plugin.join("claims/.atoll-dra-x"), cdi.join(".atoll-dra-y")];
+        for path in others.iter().chain(&partial).chain([&plugin.join("claims/unreadable.json")]) {
+            std::fs::write(path, "{").unwrap();
+        }
+        files.tidy().unwrap();
+        for (uid, is_kept) in [("kept", true), ("gone", false), ("unreadable", true)] {
+            assert_eq!((files.specification(uid).exists(), files.leases.join(uid).exists()), (is_kept, is_kept));
+        }
+        assert!(others.iter().all(|path| path.exists()), "what another program has written stays");
+        assert!(!partial.iter().any(|path| path.exists()));
     }
 
     #[test]

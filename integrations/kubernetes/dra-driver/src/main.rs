@@ -38,7 +38,7 @@ use api::Api;
 use arguments::Arguments;
 use atoll_client::CapacityReport;
 use atoll_kubernetes::daemon::{Answer, DaemonClient};
-use atoll_kubernetes::hold::Ask;
+use atoll_kubernetes::request::Ask;
 use atoll_kubernetes::{logging, watch};
 use clap::Parser;
 use driver::Driver;

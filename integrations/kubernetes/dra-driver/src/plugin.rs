@@ -4,12 +4,11 @@ use crate::driver::Driver;
 use crate::names::DRIVER;
 use crate::proto::registration::registration_server::{Registration, RegistrationServer};
 use crate::proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
-use crate::proto::v1::dra_plugin_server::{DraPlugin, DraPluginServer};
 use crate::proto::v1::{
     Claim, Device, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
     NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
 };
-use crate::proto::v1beta1;
+use crate::proto::{v1, v1beta1};
 use axum::Router;
 use std::collections::HashMap;
 use std::path::Path;
@@ -34,7 +33,10 @@ impl Plugin {
     /// Its services, in both versions.
     pub(crate) fn router(&self) -> Router {
         Router::new()
-            .route_service("/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{rpc}", DraPluginServer::new(self.clone()))
+            .route_service(
+                "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{rpc}",
+                v1::dra_plugin_server::DraPluginServer::new(self.clone()),
+            )
             .route_service(
                 "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/{rpc}",
                 v1beta1::dra_plugin_server::DraPluginServer::new(self.clone()),
@@ -93,39 +95,30 @@ async fn each<T: Send + 'static>(
     results
 }
 
-#[tonic::async_trait]
-impl DraPlugin for Plugin {
-    async fn node_prepare_resources(
-        &self,
-        request: Request<NodePrepareResourcesRequest>,
-    ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
-        Ok(Response::new(self.prepare(request.into_inner()).await))
-    }
+/// Answers the calls of a version of the service. All versions have the same messages.
+macro_rules! served {
+    ($($service:ident)::+) => {
+        #[tonic::async_trait]
+        impl $($service)::+ for Plugin {
+            async fn node_prepare_resources(
+                &self,
+                request: Request<NodePrepareResourcesRequest>,
+            ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
+                Ok(Response::new(self.prepare(request.into_inner()).await))
+            }
 
-    async fn node_unprepare_resources(
-        &self,
-        request: Request<NodeUnprepareResourcesRequest>,
-    ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
-        Ok(Response::new(self.unprepare(request.into_inner()).await))
-    }
+            async fn node_unprepare_resources(
+                &self,
+                request: Request<NodeUnprepareResourcesRequest>,
+            ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
+                Ok(Response::new(self.unprepare(request.into_inner()).await))
+            }
+        }
+    };
 }
 
-#[tonic::async_trait]
-impl v1beta1::dra_plugin_server::DraPlugin for Plugin {
-    async fn node_prepare_resources(
-        &self,
-        request: Request<NodePrepareResourcesRequest>,
-    ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
-        Ok(Response::new(self.prepare(request.into_inner()).await))
-    }
-
-    async fn node_unprepare_resources(
-        &self,
-        request: Request<NodeUnprepareResourcesRequest>,
-    ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
-        Ok(Response::new(self.unprepare(request.into_inner()).await))
-    }
-}
+served!(v1::dra_plugin_server::DraPlugin);
+served!(v1beta1::dra_plugin_server::DraPlugin);
 
 /// The calls by which the kubelet finds the driver.
 #[derive(Clone, Debug)]

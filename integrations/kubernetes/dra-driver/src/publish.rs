@@ -3,7 +3,7 @@
 use crate::api::Api;
 use crate::slices::{LAYOUTS, Layout, Node, writes};
 use atoll_kubernetes::capacity::{Capacity, Device};
-use atoll_kubernetes::hold::Refused;
+use atoll_kubernetes::request::Refused;
 use clap::ValueEnum;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -88,13 +88,16 @@ impl Partition {
 /// consumes of a device with several claims.
 ///
 /// # Errors
-/// Fails if the daemon has no such device, or if a capacity is not a quantity.
+/// Fails if the daemon has never answered or has no such device, or if a capacity is not a quantity.
 pub(crate) fn share(
     node: &str,
     devices: &[Device],
     (pool, device): (&str, &str),
     consumed: &BTreeMap<String, String>,
 ) -> Result<Share, String> {
+    if devices.is_empty() {
+        return Err("the daemon of this node has not answered yet; the driver's log says why".into());
+    }
     let unknown = || format!("the daemon of this node has no device {device} in the pool {pool}");
     let found = devices.iter().find(|one| pool_name(node, &one.name) == pool).ok_or_else(unknown)?;
     let suffix = device.strip_prefix(label(&found.name).as_str()).ok_or_else(unknown)?;
@@ -139,6 +142,8 @@ mod tests {
         assert!(of("cuda-0", &[("sm", "all")]).unwrap_err().contains("\"all\" of the capacity sm"));
         let none = share("gpu-2", &[device()], ("gpu-1/cuda-0", "cuda-0"), &BTreeMap::new());
         assert!(none.unwrap_err().contains("in the pool gpu-1/cuda-0"));
+        let silent = share("gpu-1", &[], ("gpu-1/cuda-0", "cuda-0"), &BTreeMap::new());
+        assert!(silent.unwrap_err().contains("has not answered yet"));
     }
 
     #[test]

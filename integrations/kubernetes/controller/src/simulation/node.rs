@@ -3,7 +3,7 @@
 use atoll_client::{CapacityReport, DeviceCapacity, DeviceCondition, FreeShare, LeaseHold, LeaseReport, LeaseSpec};
 use atoll_core::{DeviceId, Nanos};
 use atoll_kubernetes::daemon::Answer;
-use atoll_kubernetes::hold::{Ask, Refused};
+use atoll_kubernetes::request::{Ask, Refused};
 use atoll_lease::{Action, Capacity, Epoch, Event, Grant, Holder, Kept, LeaseId, Ledger, Refusal, RequestKey, Want};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

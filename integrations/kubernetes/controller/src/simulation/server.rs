@@ -2,7 +2,7 @@
 
 use crate::controller::{Verb, Write};
 use crate::resources::{Key, Kind, Resource};
-use atoll_kubernetes::hold::Refused;
+use atoll_kubernetes::request::Refused;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

@@ -65,8 +65,46 @@ impl Session {
         self.symbols.iter().map(|symbol| symbol.next.eval(symbols)).collect()
     }
 
+    /// Dimensions of each state, given the values of all symbols in a step, with the session's own
+    /// symbols as they were when it opened. They are the same in all steps, unless a step has
+    /// another number of rows than the state.
+    ///
+    /// # Errors
+    /// A value cannot be computed.
+    pub fn form(&self, symbols: &[i64]) -> Result<Vec<Vec<i64>>, EvalError> {
+        let mut symbols = symbols.to_vec();
+        for own in &self.symbols {
+            if let Some(value) = symbols.get_mut(own.symbol.0 as usize) {
+                *value = own.first;
+            }
+        }
+        self.states.iter().map(|state| state.shape.iter().map(|size| size.eval(&symbols)).collect()).collect()
+    }
+
     /// Whether the value of a symbol belongs to the session.
     pub fn has(&self, symbol: SymbolId) -> bool {
         self.symbols.iter().any(|own| own.symbol == symbol)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_of_a_state_is_that_of_its_rows_and_not_of_its_length() {
+        let (rows, past) = (SymbolId(0), SymbolId(1));
+        let session = Session {
+            symbols: vec![SessionSymbol { symbol: past, first: 0, next: Expr::from(past) + Expr::from(rows) }],
+            states: vec![StateSpec {
+                buffer: BufferId(0),
+                input: "past".into(),
+                output: "present".into(),
+                shape: vec![Expr::from(rows), Expr::from(past), Expr::Const(8)],
+            }],
+        };
+        assert_eq!(session.form(&[2, 0]), Ok(vec![vec![2, 0, 8]]));
+        assert_eq!(session.form(&[2, 5]), session.form(&[2, 0]));
+        assert_eq!(session.form(&[1, 5]), Ok(vec![vec![1, 0, 8]]));
     }
 }

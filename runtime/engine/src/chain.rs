@@ -10,7 +10,7 @@ use crate::error::InvokeError;
 use crate::function::{Function, FunctionId, QueueSlot};
 use crate::limits::CHAIN_STAGES_MAX;
 use crate::request::{ChainRequest, StageInput};
-use crate::session::Session;
+use crate::session::{Session, StateForm};
 use atoll_core::limits::TASK_STEPS_MAX;
 use atoll_core::{Class, Fork, Step, Tenant};
 use atoll_kgraph::{BufferKind, DType, InputForm};
@@ -270,8 +270,9 @@ fn bind(
     }
     let Some(session) = session else { return function.bind(&forms, &[]) };
     let binding = function.bind(&forms, &session.values())?;
-    let next = function.graph().session.next(&binding.symbols);
-    let next = next.map_err(|error| bad(format!("the session cannot continue: {error}")))?;
-    session.note_next(next, binding.layout.state_bytes)?;
+    let kept = &function.graph().session;
+    let after = kept.next(&binding.symbols).and_then(|next| Ok((next, kept.form(&binding.symbols)?)));
+    let (next, dimensions) = after.map_err(|error| bad(format!("the session cannot continue: {error}")))?;
+    session.note_next(next, StateForm { bytes: binding.layout.state_bytes, dimensions })?;
     Ok(binding)
 }

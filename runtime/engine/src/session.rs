@@ -43,9 +43,19 @@ struct Progress {
     values: Vec<i64>,
     /// The values once the running step succeeds.
     next: Option<Vec<i64>>,
-    /// Bytes of its state, fixed by the shapes of its first successful step.
-    state_bytes: Option<u64>,
+    /// The form of its state, fixed by its first successful step.
+    form: Option<StateForm>,
+    /// Whether a step has succeeded.
+    is_begun: bool,
     is_running: bool,
+}
+
+/// How the state of a session is laid out: bytes, and the dimensions that stay the same
+/// ([`atoll_kgraph::Session::form`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StateForm {
+    pub(crate) bytes: u64,
+    pub(crate) dimensions: Vec<Vec<i64>>,
 }
 
 impl Session {
@@ -100,15 +110,23 @@ impl Session {
         self.progress().values.clone()
     }
 
-    /// Records the values after the running step. Its shapes must need as many bytes of state as
-    /// those of earlier steps.
-    pub(crate) fn note_next(&self, next: Vec<i64>, state_bytes: u64) -> Result<(), InvokeError> {
+    /// Records the values after the running step. Its state must have the form that it had in
+    /// earlier steps.
+    pub(crate) fn note_next(&self, next: Vec<i64>, form: StateForm) -> Result<(), InvokeError> {
         let mut progress = self.progress();
-        let before = *progress.state_bytes.get_or_insert(state_bytes);
-        if before != state_bytes {
+        let before = progress.form.get_or_insert_with(|| form.clone());
+        if *before != form {
+            let states = self.function.graph().session.states.iter();
+            let differing = states.zip(before.dimensions.iter().zip(&form.dimensions)).find(|(_, (a, b))| a != b);
+            let begun = match differing {
+                Some((state, (before, now))) => {
+                    format!("with shape {before:?} of state `{}`, but this step needs {now:?}", state.input)
+                }
+                None => format!("with {} bytes of state, but this step needs {}", before.bytes, form.bytes),
+            };
             let reason = format!(
-                "the session began with shapes that need {before} bytes of state, but these need {state_bytes}; \
-                 open another session for another batch size"
+                "the session began {begun}; all requests of a session or sequence have the same number of rows; begin \
+                 another one for another number"
             );
             return Err(InvokeError::BadInput(reason));
         }
@@ -144,9 +162,10 @@ impl Step {
         progress.is_running = false;
         if let Some(next) = progress.next.take().filter(|_| is_complete) {
             progress.values = next;
-        } else if progress.values == session.function.graph().session.first() {
-            // A first step that failed does not fix the size of the state.
-            progress.state_bytes = None;
+            progress.is_begun = true;
+        } else if !progress.is_begun {
+            // A first step that failed does not fix the form of the state.
+            progress.form = None;
         }
     }
 }
@@ -217,7 +236,7 @@ impl Sessions {
         if all.values().filter(|session| session.function.key.tenant == *tenant).count() >= SESSIONS_PER_TENANT_MAX {
             return Err(InvokeError::TooManySessions { limit: SESSIONS_PER_TENANT_MAX });
         }
-        let progress = Progress { values, next: None, state_bytes: None, is_running: false };
+        let progress = Progress { values, next: None, form: None, is_begun: false, is_running: false };
         let session = Session {
             id,
             function,

@@ -293,3 +293,26 @@ fn a_device_lost_while_constants_are_loaded_keeps_nothing_of_the_function() {
     setup.assert_unheld(&bundle, "lost");
     setup.engine.shutdown();
 }
+
+/// The state of a session keeps its shape, also where another shape takes as many bytes, and after
+/// a step that failed.
+#[test]
+fn a_step_with_another_shape_of_the_state_is_refused() {
+    let setup = start();
+    let key = FunctionKey { tenant: tenant(), name: "f".into() };
+    setup.load(&key, &toy::session_bundle(fake::TARGET, b"fake")).expect("a function");
+    let session = setup.handle.open_session(&key, Duration::from_secs(600)).expect("a session");
+    let step = |input: &[u32]| {
+        let (send, answer) = channel();
+        let request = toy::request_of(key.clone(), Class::BestEffort, input);
+        setup.handle.submit_step(session, request.into(), Box::new(move |result| drop(send.send(result))));
+        answer.recv_timeout(Duration::from_secs(20)).expect("an answer")
+    };
+    step(&[1, 2, 3, 4]).expect("a first step");
+    for _ in 0..2 {
+        let error = step(&[1, 2]).expect_err("another shape").to_string();
+        assert!(error.contains("began with shape [4] of state `before`, but this step needs [2]"), "{error}");
+    }
+    step(&[5, 6, 7, 8]).expect("the session continues");
+    setup.engine.shutdown();
+}

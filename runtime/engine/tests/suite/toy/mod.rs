@@ -311,17 +311,18 @@ pub(crate) fn strings_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     write(&graph, vec![(0, &own)], target)
 }
 
-/// The same function with state that no node uses.
+/// The same function with state of the shape of its input, which no node uses.
 pub(crate) fn session_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     const STATE: BufferId = BufferId(4);
     let mut graph = graph(&Constants::default());
-    let (kind, shape) = (BufferKind::State, vec![Expr::Const(64)]);
+    let n = Expr::from(SymbolId(0));
+    let (kind, shape) = (BufferKind::State, vec![n.clone()]);
     let spec = BufferSpec { name: "state".into(), kind, shape, ..graph.buffers[TMP.0 as usize].clone() };
     graph.buffers.push(spec);
     graph.plan.states = vec![TempPlacement { buffer: STATE, offset: Expr::Const(0) }];
-    graph.plan.state_bytes = Some(Expr::Const(256));
+    graph.plan.state_bytes = Some((n.clone() * 4).align_up(256));
     let (input, output) = ("before".into(), "behind".into());
-    graph.session.states = vec![StateSpec { buffer: STATE, input, output, shape: vec![Expr::Const(64)] }];
+    graph.session.states = vec![StateSpec { buffer: STATE, input, output, shape: vec![n] }];
     let own: Vec<u8> = Constants::default().weights().into_iter().flat_map(u32::to_le_bytes).collect();
     let target = TargetContents { image: target(target_name), code: code.to_vec(), ptx: None, source: None };
     write(&graph, vec![(0, &own)], target)

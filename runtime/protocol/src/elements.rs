@@ -211,7 +211,7 @@ impl Serialize for JsonElements<'_> {
 }
 
 /// Splits bytes into numbers of `BYTES` bytes. Ignores an incomplete last one.
-fn numbers<const BYTES: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; BYTES]> {
+pub(crate) fn numbers<const BYTES: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; BYTES]> {
     bytes.as_chunks().0.iter().copied()
 }
 

@@ -34,7 +34,7 @@ mod settings;
 mod shared;
 mod tensor;
 
-pub use classify::top_classes;
+pub use classify::{ScoreGroups, top_classes};
 pub use datatype::{DataType, UnknownDataType};
 pub use elements::to_f64;
 pub use error::{ErrorBody, ProtocolError};

@@ -13,7 +13,7 @@ use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor, InvokeError};
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{
     ConfigState, ConfigTensor, DataType, DynamicBatching, InferRequest, MODEL_VERSION, ModelConfig, ModelMetadata,
-    RequestedOutput, SequenceBatching, Tensor, TensorMetadata,
+    RequestedOutput, ScoreGroups, SequenceBatching, Tensor, TensorMetadata,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -193,6 +193,16 @@ impl Model {
     /// Whether clients put the rows of a batch in front of each tensor.
     pub(crate) fn has_rows(&self) -> bool {
         self.max_batch_size() > 0
+    }
+
+    /// The scores that a classification ranks together. Models with a configuration of Triton
+    /// follow its rule.
+    pub(crate) fn score_groups(&self) -> ScoreGroups {
+        match (self.settings.notes.is_empty(), self.has_rows()) {
+            (true, _) => ScoreGroups::LastDimension,
+            (false, true) => ScoreGroups::Rows,
+            (false, false) => ScoreGroups::All,
+        }
     }
 
     /// The deadline of requests that state none or a later one.

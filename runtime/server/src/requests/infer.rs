@@ -256,7 +256,7 @@ fn assemble(
         let (shape, bytes) = (model.outward(wanted.index, output.shape.clone()), std::mem::take(&mut output.bytes));
         let tensor = Tensor::new(metadata.name.clone(), metadata.datatype, shape, bytes)?;
         let tensor = match wanted.classes {
-            Some(count) => top_classes(&tensor, count, model.labels_of(wanted.index))?,
+            Some(count) => top_classes(&tensor, count, model.labels_of(wanted.index), model.score_groups())?,
             None => tensor,
         };
         if let Some(window) = window {

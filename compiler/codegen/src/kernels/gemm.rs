@@ -19,6 +19,7 @@ use atoll_ptx::{Name, Operand, ScalarType};
 
 mod columns;
 mod rows;
+mod windows;
 
 use columns::Columns;
 use rows::Rows;
@@ -114,6 +115,9 @@ struct Block {
     /// First row that this warp stores, if it is not `first_row`: the rows of a warp that reads
     /// them directly are moved up until all of them exist.
     stored_from: Option<Int>,
+    /// First column that this block stores, if it is not `first_column`: the columns of the last
+    /// block are moved up until all of them exist, so that loads need no guard.
+    columns_stored_from: Option<Int>,
     /// Whether to prefetch the columns of the next round.
     prefetches: bool,
     shared: Name,
@@ -136,11 +140,20 @@ impl Block {
         let tiles = w.size(&product.column_count().ceil_div(i64::from(columns_per_block)));
         let (batch, column_tile) = if product.batch.is_empty() { (Int::Known(0), x) } else { w.div_rem(&x, &tiles) };
         let batch = sweep::unravel(w, &batch, &product.batch);
-        let first_column = w.mul(&column_tile, &columns_per_block.into());
+        let mut first_column = w.mul(&column_tile, &columns_per_block.into());
         let warp_row = w.mul(&warp, &tile.rows.into());
         let mut first_row = w.mad(&y, &(tile.warps * tile.rows).into(), &warp_row);
         let ragged = |size: &Expr, unit: u32| size.as_const().is_none_or(|size| size % i64::from(unit) != 0);
         let ragged_rows = ragged(&product.rows, tile.warps * tile.rows);
+        let ragged_columns = ragged(&product.column_count(), columns_per_block);
+        let mut columns_stored_from = None;
+        if let (true, true, Some(columns)) =
+            (target.caches_like_shared, ragged_columns, product.column_count().as_const())
+            && columns >= i64::from(columns_per_block)
+        {
+            columns_stored_from = Some(first_column.clone());
+            first_column = w.min(&first_column, &Int::Known(columns - i64::from(columns_per_block)));
+        }
         let mut stored_from = None;
         if let (true, true, Some(rows)) = (direct_rows, ragged_rows, product.rows.as_const()) {
             stored_from = Some(first_row.clone());
@@ -156,10 +169,11 @@ impl Block {
             row_count: w.size(&product.rows),
             column_count: w.size(&product.column_count()),
             ragged_rows,
-            ragged_columns: ragged(&product.column_count(), columns_per_block),
+            ragged_columns,
             ragged_depth: ragged(&product.depth, tile.depth),
             direct_rows,
             stored_from,
+            columns_stored_from,
             prefetches: target.caches_like_shared,
             shared,
             columns_offset: rows_bytes,
@@ -169,7 +183,16 @@ impl Block {
 
     /// Whether `column` of this thread exists; `None` if it always does.
     fn column_guard(&self, w: &mut Writer, column: &Int) -> Option<Name> {
-        self.ragged_columns.then(|| w.compare("lt.u32", column, &self.column_count))
+        let may_be_outside = self.ragged_columns && self.columns_stored_from.is_none();
+        may_be_outside.then(|| w.compare("lt.u32", column, &self.column_count))
+    }
+
+    /// Whether this thread stores `column`; `None` if it always does.
+    fn stored_column_guard(&self, w: &mut Writer, column: &Int) -> Option<Name> {
+        match &self.columns_stored_from {
+            Some(from) => Some(w.compare("ge.s32", column, from)),
+            None => self.column_guard(w, column),
+        }
     }
 
     /// Whether this warp stores `row`; `None` if it always does.
@@ -235,7 +258,7 @@ fn finish(w: &mut Writer, block: &Block, product: &Product<'_>, sums: &[Vec<Name
     let mut outcome = Ok(());
     for part in 0..block.tile.columns {
         let column = block.column(w, part);
-        let guard = block.column_guard(w, &column);
+        let guard = block.stored_column_guard(w, &column);
         w.when(guard.as_ref(), |w| {
             let epilogue = Epilogue::new(w, product, &block.batch, &block.first_row, &column);
             for (i, sums) in sums.iter().enumerate() {

@@ -26,6 +26,9 @@ pub(super) fn are_direct(target: &TargetDescription, product: &Product<'_>, tile
         && last < i64::from(i32::MAX)
 }
 
+/// Bytes that one prefetch loads.
+const CACHE_LINE_BYTES: usize = 64;
+
 /// The rows of one warp.
 pub(super) struct Rows {
     dtype: DType,
@@ -71,6 +74,7 @@ impl Rows {
     /// Stages the products from `k` on.
     pub(super) fn stage(&mut self, w: &mut Writer, block: &Block, k: &Int, depth: &Int, buffer: &Name) {
         if block.direct_rows {
+            self.prefetch(w, block.tile);
             return;
         }
         let tile = block.tile;
@@ -102,6 +106,18 @@ impl Rows {
         }
         let step = w.mul(&self.k, &tile.depth.into());
         w.advance(&self.address, &step, bytes);
+    }
+
+    /// Prefetches the elements of the next round of direct rows. Elements behind the last product
+    /// are prefetched in vain.
+    fn prefetch(&self, w: &mut Writer, tile: GemmTile) {
+        let Some(row) = self.row.known() else { return };
+        let round = i64::from(tile.depth) * 4;
+        let offsets = (0..i64::from(tile.rows))
+            .flat_map(|i| (round..2 * round).step_by(CACHE_LINE_BYTES).map(move |at| i * row * 4 + at));
+        for offset in offsets.take_while(|offset| *offset < i64::from(i32::MAX)) {
+            w.emit("prefetch.global.L1", [mem(&self.address, offset)]);
+        }
     }
 
     /// The rows of one round, whose staged buffer is at the shared address `base`.

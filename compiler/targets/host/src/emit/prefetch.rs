@@ -23,7 +23,9 @@ impl Emitter<'_> {
             Address::Strided(pointer, stride @ 1..=STRIDE_MAX) => (pointer, stride.unsigned_abs() * u64::from(LANES)),
             Address::Strided(..) | Address::Each(_) => return Ok(()),
         };
-        for line in (0..bytes).step_by(CACHE_LINE_BYTES) {
+        // The last byte is in a line of its own if the first one is not at the start of its line.
+        let last = (bytes > 1).then_some(bytes - 1);
+        for line in (0..bytes).step_by(CACHE_LINE_BYTES).chain(last) {
             let at = self.w.offset_const(&pointer, line);
             // For a read, into all caches, data.
             self.w.effect(format_args!("call void @llvm.prefetch.p0({at}, i32 0, i32 3, i32 1)"));

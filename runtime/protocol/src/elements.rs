@@ -2,11 +2,12 @@
 
 use crate::datatype::DataType;
 use crate::error::ProtocolError;
+use crate::json::{Float, special};
 use crate::limits::DATA_DEPTH_MAX;
 use crate::tensor::{push_string, strings};
 use half::{bf16, f16};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
-use serde::ser::{Serialize, SerializeSeq, Serializer};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::fmt;
 
@@ -95,14 +96,14 @@ impl Sink {
 
     /// Refuses a finite number that would become infinite in the type.
     fn push_float<E: serde::de::Error>(&mut self, value: f64) -> Result<(), E> {
-        let (finite, bytes) = match self.datatype {
+        let (is_finite, bytes) = match self.datatype {
             DataType::Fp16 => (f16::from_f64(value).is_finite(), &f16::from_f64(value).to_le_bytes()[..]),
             DataType::Bf16 => (bf16::from_f64(value).is_finite(), &bf16::from_f64(value).to_le_bytes()[..]),
             DataType::Fp32 => ((value as f32).is_finite(), &(value as f32).to_le_bytes()[..]),
-            DataType::Fp64 => (true, &value.to_le_bytes()[..]),
+            DataType::Fp64 => (value.is_finite(), &value.to_le_bytes()[..]),
             _ => return Err(self.misfit(value)),
         };
-        if !finite {
+        if value.is_finite() && !is_finite {
             return Err(self.misfit(value));
         }
         self.bytes.extend_from_slice(bytes);
@@ -163,6 +164,11 @@ impl<'de> Visitor<'de> for Elements<'_> {
         Ok(())
     }
 
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let value = special(&mut map, &self)?;
+        self.sink.float(value)
+    }
+
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<(), A::Error> {
         if self.depth == DATA_DEPTH_MAX {
             return Err(A::Error::custom(format_args!("nested deeper than {DATA_DEPTH_MAX} arrays")));
@@ -172,21 +178,62 @@ impl<'de> Visitor<'de> for Elements<'_> {
     }
 }
 
-/// Elements as a flat JSON array. Numbers that JSON cannot express (NaN, infinity) become null.
+/// Elements as a flat JSON array, for [`crate::json::to_vec`].
 pub(crate) struct JsonElements<'a> {
     pub(crate) datatype: DataType,
     pub(crate) bytes: &'a [u8],
 }
 
+/// The first element alone; null if there is none.
+pub(crate) struct FirstElement<'a>(pub(crate) JsonElements<'a>);
+
 impl Serialize for JsonElements<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.write(Sequence(serializer))
+    }
+}
+
+impl Serialize for FirstElement<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.write(First(serializer))
+    }
+}
+
+/// What is written of a list of elements.
+trait Part<S: Serializer> {
+    fn write<T: Serialize>(self, elements: impl Iterator<Item = T>) -> Result<S::Ok, S::Error>;
+}
+
+struct Sequence<S>(S);
+
+impl<S: Serializer> Part<S> for Sequence<S> {
+    fn write<T: Serialize>(self, elements: impl Iterator<Item = T>) -> Result<S::Ok, S::Error> {
+        self.0.collect_seq(elements)
+    }
+}
+
+struct First<S>(S);
+
+impl<S: Serializer> Part<S> for First<S> {
+    fn write<T: Serialize>(self, mut elements: impl Iterator<Item = T>) -> Result<S::Ok, S::Error> {
+        elements.next().serialize(self.0)
+    }
+}
+
+impl JsonElements<'_> {
+    fn write<S: Serializer>(&self, part: impl Part<S>) -> Result<S::Ok, S::Error> {
         macro_rules! sequence {
             ($type:ty) => {
-                serializer.collect_seq(numbers(self.bytes).map(<$type>::from_le_bytes))
+                part.write(numbers(self.bytes).map(<$type>::from_le_bytes))
+            };
+        }
+        macro_rules! floats {
+            ($type:ty) => {
+                part.write(numbers(self.bytes).map(|bytes| Float(<$type>::from_le_bytes(bytes))))
             };
         }
         match self.datatype {
-            DataType::Bool => serializer.collect_seq(self.bytes.iter().map(|b| *b != 0)),
+            DataType::Bool => part.write(self.bytes.iter().map(|b| *b != 0)),
             DataType::Uint8 => sequence!(u8),
             DataType::Uint16 => sequence!(u16),
             DataType::Uint32 => sequence!(u32),
@@ -195,17 +242,11 @@ impl Serialize for JsonElements<'_> {
             DataType::Int16 => sequence!(i16),
             DataType::Int32 => sequence!(i32),
             DataType::Int64 => sequence!(i64),
-            DataType::Fp32 => sequence!(f32),
-            DataType::Fp64 => sequence!(f64),
-            DataType::Fp16 => serializer.collect_seq(numbers(self.bytes).map(|b| f16::from_le_bytes(b).to_f32())),
-            DataType::Bf16 => serializer.collect_seq(numbers(self.bytes).map(|b| bf16::from_le_bytes(b).to_f32())),
-            DataType::Bytes => {
-                let mut sequence = serializer.serialize_seq(None)?;
-                for string in strings(self.bytes).flatten() {
-                    sequence.serialize_element(&String::from_utf8_lossy(string))?;
-                }
-                sequence.end()
-            }
+            DataType::Fp32 => floats!(f32),
+            DataType::Fp64 => floats!(f64),
+            DataType::Fp16 => part.write(numbers(self.bytes).map(|b| Float(f16::from_le_bytes(b).to_f32()))),
+            DataType::Bf16 => part.write(numbers(self.bytes).map(|b| Float(bf16::from_le_bytes(b).to_f32()))),
+            DataType::Bytes => part.write(strings(self.bytes).flatten().map(String::from_utf8_lossy)),
         }
     }
 }
@@ -273,6 +314,10 @@ mod tests {
             (DataType::Fp32, "[1,2]", "more than the 1 elements"),
             (DataType::Fp32, "[]", "0 elements, but its shape needs 1"),
             (DataType::Fp32, "{}", "map"),
+            (DataType::Fp32, "{\"\":0,\"a\":1}", "map"),
+            (DataType::Fp32, "{\"a\":[]}", "map"),
+            (DataType::Int32, "[{\"\":0}]", "NaN is not a valid INT32"),
+            (DataType::Bytes, "[{\"\":1}]", "inf is not a valid BYTES"),
         ] {
             let message = read(datatype, 1, json).unwrap_err();
             assert!(message.contains(expected), "{json}: {message}");
@@ -296,9 +341,10 @@ mod tests {
                 _ => "[1,100]",
             };
             let bytes = read(datatype, 2, json).unwrap();
-            assert_eq!(serde_json::to_string(&JsonElements { datatype, bytes: &bytes }).unwrap(), json);
+            let elements = JsonElements { datatype, bytes: &bytes };
+            assert_eq!(crate::json::to_vec(&elements).unwrap(), json.as_bytes());
+            let first = json.split(',').next().map(|first| &first[1..]).unwrap();
+            assert_eq!(crate::json::to_vec(&FirstElement(elements)).unwrap(), first.as_bytes());
         }
-        let nan = f32::NAN.to_le_bytes();
-        assert_eq!(serde_json::to_string(&JsonElements { datatype: DataType::Fp32, bytes: &nan }).unwrap(), "[null]");
     }
 }

@@ -3,14 +3,15 @@
 //! A request has no datatypes and no shapes: datatypes are those of the model, and shapes follow
 //! from the nesting of arrays, with dimensions of 1 in front if the input has more of them.
 
-use crate::elements::{JsonElements, decode};
+use crate::elements::{FirstElement, JsonElements, decode};
 use crate::error::ProtocolError;
 use crate::infer::{InferRequest, InferResponse};
+use crate::json::{from_slice, to_vec};
 use crate::model::TensorMetadata;
 use crate::parameters::Parameters;
 use crate::predict::{Fields, shape};
-use crate::tensor::{Tensor, element_count};
-use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
+use crate::tensor::{Tensor, check_text, element_count};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -22,7 +23,8 @@ use serde_json::value::RawValue;
 /// or has arrays whose elements differ in shape.
 pub fn decode_generate(body: &[u8], inputs: &[TensorMetadata]) -> Result<InferRequest, ProtocolError> {
     let json = |error: serde_json::Error| ProtocolError::Json(error.to_string());
-    let Fields(fields) = serde_json::from_slice(body).map_err(json)?;
+    let mut space = None;
+    let Fields(fields) = from_slice(body, &mut space).map_err(json)?;
     let mut request = InferRequest::default();
     for (name, value) in fields {
         if let Some(input) = inputs.iter().find(|input| input.name == name) {
@@ -60,7 +62,8 @@ fn tensor(input: &TensorMetadata, value: &RawValue) -> Result<Tensor, ProtocolEr
 /// # Errors
 /// If an output cannot be written as JSON.
 pub fn encode_generated(answer: &InferResponse) -> Result<Vec<u8>, ProtocolError> {
-    serde_json::to_vec(&Generated(answer)).map_err(|error| ProtocolError::Json(error.to_string()))
+    answer.outputs.iter().map(|output| &output.tensor).try_for_each(check_text)?;
+    to_vec(&Generated(answer)).map_err(|error| ProtocolError::Json(error.to_string()))
 }
 
 struct Generated<'a>(&'a InferResponse);
@@ -81,20 +84,13 @@ impl Serialize for Generated<'_> {
             let Tensor { name, datatype, shape, bytes } = &output.tensor;
             let elements = JsonElements { datatype: *datatype, bytes };
             if shape.iter().product::<i64>() == 1 {
-                map.serialize_entry(name, &*only(&elements).map_err(S::Error::custom)?)?;
+                map.serialize_entry(name, &FirstElement(elements))?;
             } else {
                 map.serialize_entry(name, &elements)?;
             }
         }
         map.end()
     }
-}
-
-/// The only element of a tensor: its list without the brackets.
-fn only(elements: &JsonElements<'_>) -> Result<Box<RawValue>, serde_json::Error> {
-    let list = serde_json::to_string(elements)?;
-    let element = list.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&list);
-    RawValue::from_string(element.to_owned())
 }
 
 #[cfg(test)]
@@ -131,6 +127,7 @@ mod tests {
         assert_eq!(request.parameters.boolean("stream"), Ok(Some(false)));
         let shape = |json: &str| decoded(json).unwrap().inputs[0].shape.clone();
         assert_eq!(shape(r#"{"x": 1}"#), [1, 1]);
+        assert_eq!(shape(r#"{"x": [NaN, -Infinity]}"#), [1, 2]);
         assert_eq!(shape(r#"{"x": [[1, 2], [3, 4]]}"#), [2, 2]);
         assert_eq!(shape(r#"{"x": [[[1]]]}"#), [1, 1, 1], "the model refuses it");
         assert_eq!(decoded("{}").unwrap(), InferRequest::default());
@@ -165,11 +162,12 @@ mod tests {
                 output(Tensor::from_f64("y", DataType::Fp32, vec![1, 2, 1], &[1.0, 2.5]).unwrap()),
                 output(text),
                 output(Tensor::from_f64("none", DataType::Int32, vec![0], &[]).unwrap()),
+                output(Tensor::from_f64("nan", DataType::Fp64, vec![1], &[f64::NAN]).unwrap()),
             ],
             ..InferResponse::default()
         };
         let encoded = |answer: &InferResponse| String::from_utf8(encode_generated(answer).unwrap()).unwrap();
-        let outputs = r#""y":[1.0,2.5],"text":"[\"]","none":[]}"#;
+        let outputs = r#""y":[1.0,2.5],"text":"[\"]","none":[],"nan":NaN}"#;
         assert_eq!(encoded(&answer), format!(r#"{{"model_name":"m","model_version":"1",{outputs}"#));
         answer.id = "7".into();
         answer.parameters.set("preemptions", 2);

@@ -7,6 +7,7 @@
 use crate::elements::decode;
 use crate::error::ProtocolError;
 use crate::infer::InferRequest;
+use crate::json::{begins_with_special, from_slice, special};
 use crate::limits::{DATA_DEPTH_MAX, TENSORS_MAX};
 use crate::model::TensorMetadata;
 use crate::parameters::Parameters;
@@ -53,8 +54,9 @@ impl PredictRequest {
     /// input twice, names an input that the model does not have, or has arrays whose elements
     /// differ in shape.
     pub fn decode(body: &[u8], inputs: &[TensorMetadata]) -> Result<PredictRequest, ProtocolError> {
+        let mut space = None;
         let Body { instances, inputs: columns, parameters } =
-            serde_json::from_slice(body).map_err(|error| ProtocolError::Json(error.to_string()))?;
+            from_slice(body, &mut space).map_err(|error| ProtocolError::Json(error.to_string()))?;
         let (form, tensors) = match (instances, columns) {
             (Some(rows), None) => of_rows(rows, inputs)?,
             (None, Some(columns)) => (PredictForm::Columns, of_columns(columns, inputs)?),
@@ -76,7 +78,7 @@ fn of_rows(rows: &RawValue, inputs: &[TensorMetadata]) -> Result<(PredictForm, V
     if first.starts_with(']') {
         return Err(structure("`instances` has no rows"));
     }
-    if first.starts_with('{') {
+    if first.starts_with('{') && !begins_with_special(first) {
         let (count, tensors) = NamedRows::read(rows, inputs)?;
         return Ok((PredictForm::Rows(count), tensors));
     }
@@ -87,7 +89,7 @@ fn of_rows(rows: &RawValue, inputs: &[TensorMetadata]) -> Result<(PredictForm, V
 }
 
 fn of_columns(columns: &RawValue, inputs: &[TensorMetadata]) -> Result<Vec<Tensor>, ProtocolError> {
-    if !columns.get().starts_with('{') {
+    if !columns.get().starts_with('{') || begins_with_special(columns.get()) {
         return Ok(vec![tensor(only(inputs)?, columns)?]);
     }
     let Fields(fields) = serde_json::from_str(columns.get()).map_err(|error| ProtocolError::Json(error.to_string()))?;
@@ -277,6 +279,10 @@ impl<'de> Visitor<'de> for Shape {
         Ok(Vec::new())
     }
 
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<i64>, A::Error> {
+        special(&mut map, &self).map(|_| Vec::new())
+    }
+
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Vec<i64>, A::Error> {
         if self.depth == DATA_DEPTH_MAX {
             return Err(A::Error::custom(format_args!("nested deeper than {DATA_DEPTH_MAX} arrays")));
@@ -342,6 +348,22 @@ mod tests {
         let parameters = r#"{"instances": [1], "parameters": {"priority": 1}}"#;
         let read = PredictRequest::decode(parameters.as_bytes(), &inputs(&["a"])).unwrap();
         assert_eq!(read.request.parameters.unsigned("priority"), Ok(Some(1)));
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_are_read() {
+        assert_eq!(read(r#"{"instances": [Infinity, 1]}"#, &["a"]).unwrap().1[0].shape, [2]);
+        assert_eq!(read(r#"{"inputs": NaN}"#, &["a"]).unwrap().1[0].shape, []);
+        for json in [
+            r#"{"instances": [[NaN, 1], [-Infinity, Infinity]]}"#,
+            r#"{"instances": [{"a": [NaN, 1]}, {"a": [-Infinity, Infinity]}]}"#,
+            r#"{"inputs": {"a": [[NaN, 1], [-Infinity, Infinity]]}}"#,
+        ] {
+            let tensors = read(json, &["a"]).unwrap().1;
+            let values = crate::elements::to_f64(DataType::Fp32, &tensors[0].bytes);
+            assert!(values[0].is_nan(), "{json}");
+            assert_eq!((&*tensors[0].shape, &values[1..]), (&[2, 2][..], &[1.0, f64::NEG_INFINITY, f64::INFINITY][..]));
+        }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Answers of KServe v1, in the form of their requests.
 
 use crate::datatype::DataType;
-use crate::elements::JsonElements;
+use crate::elements::{FirstElement, JsonElements};
 use crate::error::ProtocolError;
 use crate::infer::InferResponse;
+use crate::json::to_vec;
 use crate::predict::PredictForm;
-use crate::tensor::{Tensor, strings};
-use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
-use serde_json::value::RawValue;
+use crate::tensor::{Tensor, check_text, strings};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::borrow::Cow;
 
 #[derive(serde::Serialize)]
@@ -21,8 +21,10 @@ enum Answer<'a> {
 /// Encodes the answer to a request of this form, as JSON.
 ///
 /// # Errors
-/// If the request has rows and an output does not have one row for each of them.
+/// If the request has rows and an output does not have one row for each of them, or a string of an
+/// output is not UTF-8.
 pub fn encode_predictions(form: PredictForm, answer: &InferResponse) -> Result<Vec<u8>, ProtocolError> {
+    answer.outputs.iter().map(|output| &output.tensor).try_for_each(check_text)?;
     let tensors: Vec<Readable<'_>> = answer.outputs.iter().map(|output| Readable::of(&output.tensor)).collect();
     for Readable { tensor, .. } in &tensors {
         if let PredictForm::Rows(rows) = form
@@ -39,7 +41,7 @@ pub fn encode_predictions(form: PredictForm, answer: &InferResponse) -> Result<V
         PredictForm::Rows(rows) => Answer::Rows(Rows { rows, tensors: &tensors }),
         PredictForm::Columns => Answer::Columns(Columns(&tensors)),
     };
-    serde_json::to_vec(&answer).map_err(|error| ProtocolError::Json(error.to_string()))
+    to_vec(&answer).map_err(|error| ProtocolError::Json(error.to_string()))
 }
 
 /// An output, and its strings if it has strings.
@@ -154,12 +156,12 @@ impl Serialize for Nested<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let elements = List(self);
         match self.shape {
-            [] => {
-                // A scalar: encodes a list of one element and removes the brackets.
-                let list = serde_json::to_string(&elements).map_err(S::Error::custom)?;
-                let element = list.trim_matches(['[', ']']).to_owned();
-                RawValue::from_string(element).map_err(S::Error::custom)?.serialize(serializer)
-            }
+            [] => match self.elements {
+                Elements::Numbers(bytes) => {
+                    FirstElement(JsonElements { datatype: self.datatype, bytes }).serialize(serializer)
+                }
+                Elements::Texts(texts) => texts.first().serialize(serializer),
+            },
             [_] => elements.serialize(serializer),
             [count, ..] => serializer.collect_seq((0..*count as usize).map(|index| self.part(index))),
         }
@@ -200,6 +202,8 @@ mod tests {
             ),
             (PredictForm::Columns, vec![tensor("s", &[], &[0.1])], r#"{"outputs":0.1}"#),
             (PredictForm::Columns, vec![tensor("e", &[0, 2], &[])], r#"{"outputs":[]}"#),
+            (rows, vec![tensor("s", &[2], &[f64::NAN, f64::INFINITY])], r#"{"predictions":[NaN,Infinity]}"#),
+            (PredictForm::Columns, vec![tensor("s", &[], &[f64::NEG_INFINITY])], r#"{"outputs":-Infinity}"#),
         ] {
             assert_eq!(write(form, tensors).as_deref(), Ok(expected));
         }

@@ -114,6 +114,24 @@ pub fn strings(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     })
 }
 
+/// Checks that the strings of an output can be written as JSON.
+pub(crate) fn check_text(tensor: &Tensor) -> Result<(), ProtocolError> {
+    if tensor.datatype != DataType::Bytes {
+        return Ok(());
+    }
+    let is_text = |string: Option<&[u8]>| string.is_none_or(|bytes| std::str::from_utf8(bytes).is_ok());
+    match strings(&tensor.bytes).position(|string| !is_text(string)) {
+        Some(index) => {
+            let reason = format!(
+                "its string {index} is not UTF-8, so JSON cannot hold it; request the output with the parameter \
+                 binary_data"
+            );
+            Err(ProtocolError::tensor(&tensor.name, reason))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Adds one string to a BYTES tensor.
 pub(crate) fn push_string(out: &mut Vec<u8>, string: &[u8]) {
     // A length above 4 GiB cannot occur, since bodies are limited far below.

@@ -53,7 +53,7 @@ fn answers_are_written_in_both_forms() {
     response.outputs = [("a", false), ("b", true)]
         .map(|(name, binary)| OutputTensor { tensor: tensor(name), binary, shared: None })
         .into();
-    let encoded = response.encode();
+    let encoded = response.encode().unwrap();
     let expected = concat!(
         r#"{"id":"7","model_name":"m","model_version":"1","#,
         r#""outputs":[{"name":"a","datatype":"FP32","shape":[2],"data":[1.0,0.5]},"#,
@@ -62,6 +62,46 @@ fn answers_are_written_in_both_forms() {
     assert_eq!(encoded.json_bytes, Some(expected.len()));
     assert_eq!(std::str::from_utf8(&encoded.bytes[..expected.len()]), Ok(expected));
     assert_eq!(InferResponse::decode(&encoded.bytes, encoded.json_bytes), Ok(response));
+}
+
+#[test]
+fn strings_that_are_not_utf_8_are_answered_in_binary_only() {
+    let tensor = Tensor::new("s", DataType::Bytes, vec![2], b"\x01\0\0\0a\x03\0\0\0\xff\0z".to_vec()).unwrap();
+    let mut answer = InferResponse { model_name: "m".into(), ..InferResponse::default() };
+    answer.outputs = vec![OutputTensor { tensor, binary: true, shared: None }];
+    assert!(answer.encode().unwrap().bytes.ends_with(b"\xff\0z"));
+    answer.outputs[0].binary = false;
+    for error in [
+        answer.encode().unwrap_err(),
+        encode_generated(&answer).unwrap_err(),
+        encode_predictions(PredictForm::Columns, &answer).unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(text.contains("tensor `s`: its string 1 is not UTF-8") && text.contains("binary_data"), "{text}");
+    }
+}
+
+#[test]
+fn numbers_that_are_not_finite_are_read_and_written_as_python_does() {
+    let json = r#"{"inputs":[{"name":"NaN","datatype":"FP32","shape":[4],"data":[[NaN,1.5],[-Infinity,Infinity]]}]}"#;
+    let request = InferRequest::decode(json.as_bytes(), None).unwrap();
+    assert_eq!(request.inputs[0].name, "NaN");
+    let values = to_f64(DataType::Fp32, &request.inputs[0].bytes);
+    assert!(values[0].is_nan() && values[1..] == [1.5, f64::NEG_INFINITY, f64::INFINITY], "{values:?}");
+    let written = request.encode_json().bytes;
+    assert!(String::from_utf8(written.clone()).unwrap().ends_with(r#""data":[NaN,1.5,-Infinity,Infinity]}]}"#));
+    assert_eq!(InferRequest::decode(&written, None).unwrap().inputs, request.inputs);
+    for (datatype, data, expected) in [
+        ("INT32", "NaN", "NaN is not a valid INT32"),
+        ("BYTES", "NaN", "NaN is not a valid BYTES"),
+        ("FP32", "-NaN", "not valid JSON"),
+        ("FP32", "Inf", "not valid JSON"),
+        ("FP32", "1e300", "is not a valid FP32"),
+    ] {
+        let json = format!(r#"{{"inputs":[{{"name":"x","datatype":"{datatype}","shape":[1],"data":[{data}]}}]}}"#);
+        let message = InferRequest::decode(json.as_bytes(), None).unwrap_err().to_string();
+        assert!(message.contains(expected), "{json}: {message}");
+    }
 }
 
 #[test]
@@ -176,6 +216,9 @@ fn requests() -> impl Strategy<Value = InferRequest> {
     })
 }
 
+/// Parts of texts with numbers that are not finite.
+const WORDS: [&str; 12] = ["NaN", "Infinity", "-", "1", ",", "[", "]", "\"", "\\", "{\"\":0}", "I", "é"];
+
 proptest! {
     #[test]
     fn what_is_written_is_read(request in requests()) {
@@ -184,6 +227,16 @@ proptest! {
         let json = request.encode_json();
         prop_assert_eq!(json.json_bytes, None);
         prop_assert_eq!(&InferRequest::decode(&json.bytes, None).unwrap(), &request);
+    }
+
+    #[test]
+    fn damaged_texts_with_special_numbers_are_refused_or_read(
+        words in prop::collection::vec(prop::sample::select(WORDS.to_vec()), 0..12),
+    ) {
+        let data = words.concat();
+        let json = format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[1],"data":[{data}]}}]}}"#);
+        let _ = InferRequest::decode(json.as_bytes(), None);
+        let _ = PredictRequest::decode(format!(r#"{{"inputs":[{data}]}}"#).as_bytes(), &[]);
     }
 
     #[test]
@@ -230,7 +283,7 @@ fn tensors_in_shared_memory_have_no_elements_in_the_body() {
     assert_eq!(shared, Some(SharedRange { region: "out".into(), offset: 0, byte_size: 64 }));
     let tensor = Tensor::new("y", DataType::Int8, vec![2], vec![7, 8]).unwrap();
     let outputs = vec![OutputTensor { tensor, binary: true, shared }];
-    let answer = InferResponse { model_name: "m".into(), outputs, ..InferResponse::default() }.encode();
+    let answer = InferResponse { model_name: "m".into(), outputs, ..InferResponse::default() }.encode().unwrap();
     let expected = concat!(
         r#"{"model_name":"m","model_version":"","outputs":[{"name":"y","datatype":"INT8","shape":[2],"#,
         r#""parameters":{"shared_memory_byte_size":64,"shared_memory_region":"out"}}]}"#

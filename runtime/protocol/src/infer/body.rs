@@ -41,9 +41,12 @@ pub(crate) fn split(body: &[u8], json_bytes: Option<usize>) -> Result<(&[u8], Bi
     Ok((json, Binary { rest }))
 }
 
-/// Decodes the JSON part.
-pub(crate) fn from_json<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, ProtocolError> {
-    serde_json::from_slice(json).map_err(|e| ProtocolError::Json(e.to_string()))
+/// Decodes the JSON part, with `space` for a changed text.
+pub(crate) fn from_json<'a, T: Deserialize<'a>>(
+    json: &'a [u8],
+    space: &'a mut Option<Vec<u8>>,
+) -> Result<T, ProtocolError> {
+    crate::json::from_slice(json, space).map_err(|e| ProtocolError::Json(e.to_string()))
 }
 
 pub(crate) fn check_count(what: &'static str, count: usize) -> Result<(), ProtocolError> {
@@ -150,7 +153,7 @@ impl<'a> TensorJson<'a> {
 /// Appends the bytes of the binary tensors to the JSON.
 pub(crate) fn encode<'a>(json: &impl Serialize, binary: impl Iterator<Item = &'a Tensor> + Clone) -> Encoded {
     // Serialization only fails for maps with non-string keys, which these types do not contain.
-    let mut bytes = serde_json::to_vec(json).unwrap_or_default();
+    let mut bytes = crate::json::to_vec(json).unwrap_or_default();
     let json_bytes = bytes.len();
     bytes.reserve_exact(binary.clone().map(|t| t.bytes.len()).sum());
     let mut any = false;

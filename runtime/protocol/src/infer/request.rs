@@ -69,7 +69,8 @@ impl InferRequest {
     /// Decodes a body. `json_bytes` is the value of [`crate::JSON_LENGTH_HEADER`], if present.
     pub fn decode(body: &[u8], json_bytes: Option<usize>) -> Result<InferRequest, ProtocolError> {
         let (json, mut binary) = body::split(body, json_bytes)?;
-        let raw: RawRequest<'_> = body::from_json(json)?;
+        let mut space = None;
+        let raw: RawRequest<'_> = body::from_json(json, &mut space)?;
         body::check_count("inputs", raw.inputs.len())?;
         body::check_count("outputs", raw.outputs.len())?;
         let (mut inputs, mut shared_inputs) = (Vec::with_capacity(raw.inputs.len()), Vec::new());

@@ -4,7 +4,7 @@ use super::body::{self, Encoded, RawTensor, TensorJson};
 use crate::error::ProtocolError;
 use crate::parameters::Parameters;
 use crate::shared::SharedRange;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, check_text};
 use serde::{Deserialize, Serialize};
 
 /// An inference answer.
@@ -71,7 +71,8 @@ impl InferResponse {
     /// Decodes a body. `json_bytes` is the value of [`crate::JSON_LENGTH_HEADER`], if present.
     pub fn decode(body: &[u8], json_bytes: Option<usize>) -> Result<InferResponse, ProtocolError> {
         let (json, mut binary) = body::split(body, json_bytes)?;
-        let raw: RawResponse<'_> = body::from_json(json)?;
+        let mut space = None;
+        let raw: RawResponse<'_> = body::from_json(json, &mut space)?;
         body::check_count("outputs", raw.outputs.len())?;
         let output = |raw| binary.tensor(raw).map(|(tensor, binary)| OutputTensor { tensor, binary, shared: None });
         let outputs = raw.outputs.into_iter().map(output).collect::<Result<_, _>>()?;
@@ -86,7 +87,12 @@ impl InferResponse {
     }
 
     /// Encodes the answer.
-    pub fn encode(&self) -> Encoded {
+    ///
+    /// # Errors
+    /// If an output that is not binary has a string that is not UTF-8.
+    pub fn encode(&self) -> Result<Encoded, ProtocolError> {
+        let as_json = self.outputs.iter().filter(|output| !output.binary && output.shared.is_none());
+        as_json.map(|output| &output.tensor).try_for_each(check_text)?;
         let json = ResponseJson {
             id: &self.id,
             model_name: &self.model_name,
@@ -95,6 +101,6 @@ impl InferResponse {
             outputs: self.outputs.iter().map(OutputTensor::json).collect(),
         };
         let binary = self.outputs.iter().filter(|output| output.binary && output.shared.is_none());
-        body::encode(&json, binary.map(|output| &output.tensor))
+        Ok(body::encode(&json, binary.map(|output| &output.tensor)))
     }
 }

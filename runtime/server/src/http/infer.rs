@@ -37,7 +37,7 @@ pub(super) async fn infer(
     .await??;
     let checked = Checked::new(&model, request, shared)?;
     let done = run(&app, &caller, &model, checked, arrival).await?;
-    finish(&app, &model, done, |answer| response(answer.encode())).await
+    Ok(finish(&app, &model, done, |answer| answer.encode().map(response)).await??)
 }
 
 fn json_bytes(headers: &HeaderMap) -> Result<Option<usize>, RequestError> {

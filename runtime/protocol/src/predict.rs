@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn numbers_that_are_not_finite_are_read() {
         assert_eq!(read(r#"{"instances": [Infinity, 1]}"#, &["a"]).unwrap().1[0].shape, [2]);
-        assert_eq!(read(r#"{"inputs": NaN}"#, &["a"]).unwrap().1[0].shape, []);
+        assert!(read(r#"{"inputs": NaN}"#, &["a"]).unwrap().1[0].shape.is_empty());
         for json in [
             r#"{"instances": [[NaN, 1], [-Infinity, Infinity]]}"#,
             r#"{"instances": [{"a": [NaN, 1]}, {"a": [-Infinity, Infinity]}]}"#,

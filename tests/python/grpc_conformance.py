@@ -65,7 +65,7 @@ def refused(code, words, call):
 @check
 def health_and_metadata(client, address, oracle):
     assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("magika")
-    refused("NOT_FOUND", ["unknown"], lambda: client.is_model_ready("unknown"))
+    assert not client.is_model_ready("unknown") and not client.is_model_ready("magika", "7")
     metadata = client.get_model_metadata("magika")
     assert (metadata.inputs[0].name, metadata.inputs[0].datatype) == ("bytes", "INT32"), metadata
     assert list(metadata.inputs[0].shape) == [-1, 2048], metadata

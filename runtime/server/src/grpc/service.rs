@@ -19,7 +19,7 @@ use crate::model::Model;
 use crate::otlp::Arrival;
 use crate::repository::LoadError;
 use crate::repository::overrides::{LoadValue, Overrides};
-use crate::requests::error::RequestError;
+use crate::requests::error::{Kind, RequestError};
 use crate::requests::{health, metadata, repository, shared_memory, statistics};
 use crate::shared_memory::{CudaRegister, Sharing};
 use atoll_protocol::{CudaRegionStatus, ModelState, RegionStatus, RegisterRequest};
@@ -81,7 +81,11 @@ impl GrpcInferenceService for Inference {
 
     async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Result<Response<ModelReadyResponse>, Status> {
         let (caller, asked) = (caller(&request)?, request.into_inner());
-        let ready = health::model_is_ready(&self.app, &caller, &asked.name, version(&asked.version)).await?;
+        let ready = match health::model_is_ready(&self.app, &caller, &asked.name, version(&asked.version)).await {
+            // As in Triton, a model or version that does not exist is not ready.
+            Err(error) if error.kind == Kind::NotFound => false,
+            ready => ready?,
+        };
         Ok(Response::new(ModelReadyResponse { ready }))
     }
 

@@ -115,7 +115,7 @@ fn requests_are_admitted_by_measured_costs_and_prices_or_rejected_with_the_reaso
     let asked = asked.admission.and_then(|admission| admission.now).context("a decision")?;
     ensure!(asked.reason.as_deref() == Some("too_slow"), "a question: {asked:?}");
     let (kind, message) = refusal(call(&mut client, Some(Duration::from_micros(1)), None)?)?;
-    ensure!(kind == RefusalKind::BadRequest && message.contains("state a later deadline"), "{message}");
+    ensure!(kind == RefusalKind::Deadline && message.contains("state a later deadline"), "{message}");
     let (kind, message) = refusal(call(&mut client, None, Some(0.0))?)?;
     ensure!(kind == RefusalKind::BadRequest && message.contains("state a higher price limit"), "{message}");
     for reason in ["too_slow", "too_dear"] {

@@ -201,6 +201,11 @@ impl Reason {
         }
     }
 
+    /// Whether the deadline of the request alone is the cause: the request would fail with it later.
+    pub fn is_of_deadline(&self) -> bool {
+        matches!(self, Reason::DeadlinePast | Reason::TooSlow { .. })
+    }
+
     /// Whether the limits of the request are the cause, so that a retry does not help.
     pub fn is_of_limits(&self) -> bool {
         matches!(

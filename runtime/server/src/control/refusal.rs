@@ -116,7 +116,11 @@ impl HasRefusalKind for DeployError {
 
 impl HasRefusalKind for Rejected {
     fn kind(&self) -> RefusalKind {
-        if self.reason.is_of_limits() { RefusalKind::BadRequest } else { RefusalKind::Busy }
+        match &self.reason {
+            reason if reason.is_of_deadline() => RefusalKind::Deadline,
+            reason if reason.is_of_limits() => RefusalKind::BadRequest,
+            _ => RefusalKind::Busy,
+        }
     }
 }
 

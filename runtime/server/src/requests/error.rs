@@ -154,15 +154,15 @@ impl From<InvokeError> for RequestError {
             InvokeError::BadInput(_) | InvokeError::NoSession | InvokeError::SessionLost => Kind::BadRequest,
             InvokeError::UnknownFunction | InvokeError::UnknownInstance(_) | InvokeError::Unloaded => Kind::NotFound,
             InvokeError::InstanceRemoved(_) => Kind::Aborted,
-            InvokeError::QueueFull { .. }
-            | InvokeError::OutOfMemory { .. }
+            InvokeError::OutOfMemory { .. }
             | InvokeError::OverQuota { .. }
             | InvokeError::OverInstanceMemory { .. }
             | InvokeError::TooManySessions { .. } => Kind::Exhausted,
             InvokeError::DeadlineExceeded => Kind::DeadlineExceeded,
-            // Only the server cancels requests: if the client disconnects, or while the server
-            // stops.
-            InvokeError::Cancelled
+            // A full queue has Triton's code, since clients repeat a request by its code. Only the server
+            // cancels requests: if the client disconnects, or while the server stops.
+            InvokeError::QueueFull { .. }
+            | InvokeError::Cancelled
             | InvokeError::ClassRefused(_)
             | InvokeError::SessionBusy
             | InvokeError::ShuttingDown
@@ -175,9 +175,13 @@ impl From<InvokeError> for RequestError {
 
 impl From<Rejected> for RequestError {
     fn from(rejected: Rejected) -> RequestError {
-        // A request that its own limits rule out would be rejected again later, so it is the
-        // client's error.
-        let kind = if rejected.reason.is_of_limits() { Kind::BadRequest } else { Kind::Exhausted };
+        // A deadline that cannot be kept fails a request as it fails requests of models. A request that
+        // other limits rule out would be rejected again later, so it is the client's error.
+        let kind = match &rejected.reason {
+            reason if reason.is_of_deadline() => Kind::DeadlineExceeded,
+            reason if reason.is_of_limits() => Kind::BadRequest,
+            _ => Kind::Unavailable,
+        };
         RequestError::new(kind, rejected.message)
     }
 }

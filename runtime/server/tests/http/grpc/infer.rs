@@ -138,7 +138,7 @@ fn failures_of_the_engine_have_codes_that_say_who_has_to_act() {
     let daemon = Daemon::start();
     for (error, code) in [
         (InvokeError::BadInput("no".into()), Code::InvalidArgument),
-        (InvokeError::QueueFull { capacity: 3 }, Code::ResourceExhausted),
+        (InvokeError::QueueFull { capacity: 3 }, Code::Unavailable),
         (InvokeError::TooManySessions { limit: 3 }, Code::ResourceExhausted),
         (InvokeError::DeadlineExceeded, Code::DeadlineExceeded),
         (InvokeError::Unloaded, Code::NotFound),

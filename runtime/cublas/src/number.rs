@@ -49,7 +49,7 @@ impl Types {
         }
         let (sum, scale) = match (compute, input, output) {
             (64 | 65, F16, F16) => (F32, F16),
-            (68 | 69 | 74..=78, F32, F32)
+            (68 | 69 | 74 | 75 | 77 | 78, F32, F32)
             | (68 | 69, F16, F16 | F32)
             | (68 | 69, Bf16, Bf16 | F32)
             | (68 | 69, S8, F32) => (F32, F32),
@@ -153,8 +153,8 @@ mod tests {
         assert_eq!(Types::of(68, [0, 0, 0]), Some(Types::all(Number::F32)));
         assert_eq!(Types::of(64, [2, 2, 2]), Some(Types::HALF));
         assert_eq!(Types::of(68, [14, 14, 0]).map(|types| types.scale), Some(Number::F32));
-        // Mixed inputs, complex numbers, f64 summed in f32.
-        for (compute, types) in [(68, [0, 2, 0]), (68, [4, 4, 4]), (68, [1, 1, 1]), (64, [2, 2, 0])] {
+        // Mixed inputs, complex numbers, f64 summed in f32, a type of computation that the header lacks.
+        for (compute, types) in [(68, [0, 2, 0]), (68, [4, 4, 4]), (68, [1, 1, 1]), (64, [2, 2, 0]), (76, [0, 0, 0])] {
             assert_eq!(Types::of(compute, types), None, "{compute} {types:?}");
         }
     }

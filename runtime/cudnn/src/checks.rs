@@ -40,6 +40,21 @@ pub(crate) fn number_of(name: &'static str, data_type: c_int) -> Result<Number, 
     })
 }
 
+/// Returns an error unless kernels compute with numbers of this type as `cudnnDataType_t` asks: with f64
+/// in f64, with others in f32. f16 may be asked for with f16: f32 is more exact.
+pub(crate) fn computes_in(name: &'static str, number: Number, compute_type: c_int) -> Result<(), Status> {
+    let is_served = match compute_type {
+        0 => number != Number::F64,
+        1 => number == Number::F64,
+        2 => number == Number::F16,
+        _ => false,
+    };
+    if is_served {
+        return Ok(());
+    }
+    Err(refused(name, &format!("tensors of {} with compute type {compute_type}", number.name())))
+}
+
 /// Reads an array of at most 8 integers; the others are `rest`.
 pub(crate) fn read(array: At<c_int>, count: usize, rest: c_int) -> Result<[c_int; DIMENSIONS_MAX], Status> {
     let mut values = [rest; DIMENSIONS_MAX];

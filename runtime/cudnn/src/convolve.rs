@@ -1,6 +1,6 @@
 //! Convolutions and their gradients.
 
-use crate::checks::{DIMENSIONS_MAX, refused};
+use crate::checks::{DIMENSIONS_MAX, computes_in, refused};
 use crate::descriptors::{Convolution, Filter};
 use crate::handle::Call;
 use crate::kernels::{Activation, Code, THREADS, Types};
@@ -13,7 +13,8 @@ use std::ffi::c_int;
 /// Dimensions of space in a kernel.
 const SPACE: usize = 3;
 
-/// The sizes of a convolution's output: batch, output channels, space.
+/// The sizes of a convolution's output: batch, output channels, space. Coordinates in a padded input fit
+/// the kernel's integers of 32 bits.
 pub(crate) fn output_sizes(
     convolution: &Convolution,
     x: &Tensor,
@@ -30,9 +31,13 @@ pub(crate) fn output_sizes(
         let [padding, stride, dilation] =
             [convolution.padding, convolution.stride, convolution.dilation].map(|of| i64::from(of[dimension]));
         let reach = (i64::from(filter.sizes[dimension + 2]) - 1) * dilation + 1;
-        let left = i64::from(x.sizes[dimension + 2]) + 2 * padding - reach;
+        let padded = i64::from(x.sizes[dimension + 2]) + 2 * padding;
+        let left = padded - reach;
         if left < 0 {
             return Err(Status::InvalidValue);
+        }
+        if padded > i64::from(c_int::MAX) {
+            return Err(Status::NotSupported);
         }
         sizes[dimension + 2] = c_int::try_from(1 + left / stride).map_err(|_| Status::InvalidValue)?;
     }
@@ -98,6 +103,7 @@ impl Problem {
         if filter.tensor.number(name)? != number || y.number(name)? != number {
             return Err(refused(name, "tensors of different types"));
         }
+        computes_in(name, number, convolution.compute_type)?;
         let sizes = output_sizes(&convolution, &x, &filter.tensor)?;
         if y.rank != x.rank || y.sizes[..y.rank] != sizes[..y.rank] {
             return Err(Status::InvalidValue);
@@ -175,6 +181,7 @@ impl Problem {
         epilogue: Option<Epilogue>,
         numbers: Numbers,
     ) -> Result<(), Status> {
+        are_given([x, w, y])?;
         let (outputs, inputs) = self.channels();
         let of_y = |tensor: &Tensor, at: u64| Walk {
             at,
@@ -235,6 +242,7 @@ impl Problem {
         [dx, w, dy]: [u64; 3],
         numbers: Numbers,
     ) -> Result<(), Status> {
+        are_given([dx, w, dy])?;
         let (outputs, inputs) = self.channels();
         let (x_channel, y_channel) = (self.step(&self.x, 1), self.step(&self.y, 1));
         let result = Walk {
@@ -285,6 +293,7 @@ impl Problem {
         [x, dw, dy]: [u64; 3],
         numbers: Numbers,
     ) -> Result<(), Status> {
+        are_given([x, dw, dy])?;
         let (outputs, inputs) = self.channels();
         let (x_channel, y_channel) = (self.step(&self.x, 1), self.step(&self.y, 1));
         let w_output = self.step(&self.w, 0);
@@ -329,6 +338,12 @@ impl Problem {
     }
 }
 
+/// Returns an error if an address is null. It is the program's: a filter that is turned around begins
+/// elsewhere.
+fn are_given<const N: usize>(addresses: [u64; N]) -> Result<(), Status> {
+    if addresses.contains(&0) { Err(Status::InvalidValue) } else { Ok(()) }
+}
+
 /// Launches the kernel. `counts` are those of p, groups, q in a group, and r; the tensors are result,
 /// old, one and two; the bias is its strides along groups and q, and its address.
 fn launch(
@@ -340,9 +355,7 @@ fn launch(
     [bias_group, bias_q, bias]: [u64; 3],
     numbers: Numbers,
 ) -> Result<(), Status> {
-    if [result.at, old.at, one.at, two.at].contains(&0) {
-        return Err(Status::InvalidValue);
-    }
+    are_given([old.at])?;
     let sizes = [p, groups, q, axes[0].size, axes[1].size, axes[2].size];
     let along = |walk: &Walk| [walk.p, walk.group, walk.q, walk.space[0], walk.space[1], walk.space[2]];
     let mut values: Vec<u64> = Vec::new();
@@ -363,4 +376,52 @@ fn launch(
     let count: u32 = sizes.iter().product();
     values.extend([numbers.alpha, numbers.beta, numbers.coefficient, count.into()]);
     call.launch((code, code.name()), ([count.div_ceil(THREADS), 1, 1], THREADS), &values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Format;
+
+    /// A convolution of one image with one channel and a filter of one element.
+    fn problem(data_type: c_int, convolution: Convolution, x: [c_int; 2], y: [c_int; 2]) -> Result<Problem, Status> {
+        let tensor = |[h, w]: [c_int; 2]| Tensor::packed(data_type, Format::Nchw, 4, [1, 1, h, w, 1, 1, 1, 1]);
+        let filter = Filter { tensor: tensor([1, 1])?, format: Format::Nchw };
+        Problem::new("a test", convolution, [tensor(x)?, tensor(y)?], filter)
+    }
+
+    #[test]
+    fn a_type_of_computation_that_the_kernel_does_not_have_is_refused() {
+        // f32, f64, f16 and bf16 by their numbers in the header.
+        for (data_type, compute_type, is_served) in [
+            (0, 0, true),
+            (0, 1, false),
+            (0, 2, false),
+            (1, 1, true),
+            (1, 0, false),
+            (2, 0, true),
+            (2, 2, true),
+            (2, 1, false),
+            (9, 0, true),
+            (9, 9, false),
+            (0, 4, false),
+        ] {
+            let convolution = Convolution { rank: 2, compute_type, ..Convolution::default() };
+            let found = problem(data_type, convolution, [3, 3], [3, 3]).map(drop);
+            let wanted = if is_served { Ok(()) } else { Err(Status::NotSupported) };
+            assert_eq!(found, wanted, "{data_type} in {compute_type}");
+        }
+    }
+
+    #[test]
+    fn a_padded_input_that_the_kernel_cannot_count_is_refused() {
+        let padded = |padding: c_int, stride: c_int| {
+            let mut convolution = Convolution { rank: 2, ..Convolution::default() };
+            (convolution.padding[0], convolution.stride[0]) = (padding, stride);
+            convolution
+        };
+        let (most, stride) = ((c_int::MAX - 3) / 2, 1 << 30);
+        assert!(problem(0, padded(most, stride), [3, 3], [2, 3]).is_ok());
+        assert_eq!(problem(0, padded(most + 1, stride), [3, 3], [2, 3]).map(drop), Err(Status::NotSupported));
+    }
 }

@@ -4,7 +4,7 @@ use crate::checks::refused;
 use crate::factors::{bits, factor};
 use crate::handle::Call;
 use crate::kernels::{Code, Point, THREADS, Types};
-use crate::tensor::{Space, Tensor};
+use crate::tensor::{Space, Tensor, check_in_place};
 use atoll_cuda_library::{At, Number, Status};
 
 /// A tensor in device memory.
@@ -77,7 +77,11 @@ pub(crate) fn launch(
     if operands.iter().any(|operand| operand.at == 0) {
         return Err(Status::InvalidValue);
     }
-    let space = Space::of(&y.tensor.sizes[..y.tensor.rank], &steps);
+    let sizes = &y.tensor.sizes[..y.tensor.rank];
+    for (operand, own) in operands.iter().zip(&steps) {
+        check_in_place(sizes, (operand.at, own), (y.at, &steps[steps.len() - 1]))?;
+    }
+    let space = Space::of(sizes, &steps);
     let count = space.count();
     let mut values: Vec<u64> = space.sizes.iter().map(|size| u64::from(*size)).collect();
     for (operand, steps) in operands.iter().zip(&space.steps) {

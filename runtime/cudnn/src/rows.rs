@@ -4,7 +4,7 @@ use crate::checks::refused;
 use crate::handle::Call;
 use crate::kernels::{Code, Rows, Types};
 use crate::point::{Numbers, Operand};
-use crate::tensor::Space;
+use crate::tensor::{Space, check_in_place};
 use atoll_cuda_library::{Number, Status};
 
 /// Threads of a block for long and short rows.
@@ -33,6 +33,7 @@ pub(crate) fn launch(
     }
     let x_steps = x.tensor.steps_for(&x.tensor, types.input)?;
     let y_steps = y.tensor.steps_for(&x.tensor, types.output)?;
+    check_in_place(&x.tensor.sizes[..x.tensor.rank], (x.at, &x_steps), (y.at, &y_steps))?;
     let space = |wanted: bool| {
         let dimensions: Vec<usize> = (0..x.tensor.rank).filter(|dimension| is_inner(*dimension) == wanted).collect();
         let sizes: Vec<_> = dimensions.iter().map(|dimension| x.tensor.sizes[*dimension]).collect();

@@ -127,6 +127,21 @@ impl Tensor {
     }
 }
 
+/// Returns an error if an input begins where the output does, and an element of the output is not in the
+/// place of the same element of the input: a thread would overwrite what another one has yet to read.
+/// Addresses, and strides in bytes along dimensions of these sizes.
+pub(crate) fn check_in_place(
+    sizes: &[c_int],
+    (input, input_steps): (u64, &[i64]),
+    (output, output_steps): (u64, &[i64]),
+) -> Result<(), Status> {
+    let differs = |((size, from), to): ((&c_int, &i64), &i64)| *size != 1 && from != to;
+    if input == output && sizes.iter().zip(input_steps).zip(output_steps).any(differs) {
+        return Err(Status::InvalidValue);
+    }
+    Ok(())
+}
+
 /// Dimensions through which a kernel goes, and the strides of each tensor in them, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Space {
@@ -209,6 +224,16 @@ mod tests {
         let channels = vec![240, 4, 60, 12];
         assert_eq!(Space::of(&[2, 3, 4, 5], &[channels.clone(), channels]).sizes, [120]);
         assert_eq!(Space::of(&[1, 1], &[vec![7, 7]]).sizes, [1]);
+    }
+
+    #[test]
+    fn an_output_in_place_of_an_input_has_its_strides() {
+        let (sizes, packed, channels) = ([2, 3, 1, 4], [48, 16, 16, 4], [48, 4, 48, 12]);
+        assert_eq!(check_in_place(&sizes, (64, &packed), (64, &[48, 16, 7, 4])), Ok(()));
+        assert_eq!(check_in_place(&sizes, (64, &packed), (64, &channels)), Err(Status::InvalidValue));
+        assert_eq!(check_in_place(&sizes, (64, &packed), (128, &channels)), Ok(()));
+        // One element that is used for a whole dimension.
+        assert_eq!(check_in_place(&sizes, (64, &[0, 16, 16, 4]), (64, &packed)), Err(Status::InvalidValue));
     }
 
     #[test]

@@ -70,11 +70,25 @@ pub(crate) fn pool(
         return Err(Status::InvalidValue);
     }
     let mut windows = [[1u32, 1, 0]; 3];
+    if !are_counted(pooling, &y.tensor) {
+        return Err(refused(name, "windows beyond 2147483647 elements"));
+    }
     for dimension in 0..pooling.rank {
         windows[3 - pooling.rank + dimension] =
             [pooling.window, pooling.stride, pooling.padding].map(|of| of[dimension].unsigned_abs());
     }
     launch(call, name, op, (x, y), windows, numbers, [0; 2])
+}
+
+/// Whether the kernel's integers of 32 bits hold the elements of a window, and the end of the last one.
+fn are_counted(pooling: &Pooling, y: &Tensor) -> bool {
+    let elements = pooling.window[..pooling.rank].iter().map(|size| u64::from(size.unsigned_abs()));
+    let ends = (0..pooling.rank).map(|dimension| {
+        let [window, stride] = [pooling.window, pooling.stride].map(|of| u64::from(of[dimension].unsigned_abs()));
+        u64::from((y.sizes[dimension + 2] - 1).unsigned_abs()) * stride + window
+    });
+    let most = ends.chain([elements.fold(1, u64::saturating_mul)]).max();
+    most.is_none_or(|most| most <= u64::from(c_int::MAX.unsigned_abs()))
 }
 
 /// Normalization across channels.
@@ -117,6 +131,10 @@ fn launch(
     if x.at == 0 || y.at == 0 {
         return Err(Status::InvalidValue);
     }
+    // A window would be read after a part of it was overwritten.
+    if x.at == y.at {
+        return Err(refused(name, "outputs in place of the input"));
+    }
     let mut values = Vec::new();
     for dimension in 0..RANK {
         let (_, x_step) = extent(&x.tensor, types.input, dimension);
@@ -132,4 +150,25 @@ fn launch(
     values.extend([x.at, y.at, numbers.alpha, numbers.beta, numbers.coefficient, power, base, count.into()]);
     let code = Code::Window { types, op };
     call.launch((code, code.name()), ([count.div_ceil(THREADS), 1, 1], THREADS), &values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Format;
+
+    #[test]
+    fn windows_that_the_kernel_cannot_count_are_found() {
+        let y = Tensor::packed(0, Format::Nchw, 4, [1, 1, 3, 3, 1, 1, 1, 1]).expect("a tensor");
+        let along = |window: [c_int; 2], stride: c_int| {
+            let mut pooling = Pooling { rank: 2, ..Pooling::default() };
+            pooling.window[..2].copy_from_slice(&window);
+            pooling.stride[..2].copy_from_slice(&[stride, 1]);
+            pooling
+        };
+        assert!(are_counted(&along([3, 2], 2), &y));
+        assert!(are_counted(&along([7, 1], (c_int::MAX - 7) / 2), &y));
+        assert!(!are_counted(&along([9, 1], (c_int::MAX - 7) / 2), &y), "the end of the last window");
+        assert!(!are_counted(&along([65_536, 65_536], 1), &y), "the elements of a window");
+    }
 }

@@ -121,6 +121,20 @@ fn wrong_arguments_are_errors_and_missing_functions_print_their_name_once() {
         "atoll: cudnnConvolutionForward: tensors of type 3 are not supported; \
          it returns CUDNN_STATUS_NOT_SUPPORTED\n"
     );
+    let reasons = [
+        ("elements", "cudnnOpTensor: tensors of f32 with compute type 1"),
+        ("windows", "cudnnLRNCrossChannelForward: outputs in place of the input"),
+        ("windows", "cudnnReduceTensor: tensors of f32 with compute type 1"),
+    ];
+    for name in ["elements", "windows"] {
+        let (text, said) = sessions.output(&program(name, "9"), &["refusals"]);
+        assert_eq!(text, "refusals\n");
+        let wanted = reasons.iter().filter(|(of, _)| *of == name);
+        let wanted: String = wanted
+            .map(|(_, why)| format!("atoll: {why} are not supported; it returns CUDNN_STATUS_NOT_SUPPORTED\n"))
+            .collect();
+        assert_eq!(said, wanted, "{name}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Algorithms of convolutions. There is one for each, which needs no workspace; nothing is measured.
 
 use super::entry_points;
+use crate::checks::is_among;
 use crate::convolve::Problem;
 use crate::descriptors::{Convolution, Filter, Id, get};
 use crate::handle::state;
@@ -24,10 +25,24 @@ pub(super) struct Performance {
 
 const _: () = assert!(size_of::<Performance>() == 48);
 
-/// The numbers of the algorithms: implicit product, and the deterministic ones for gradients.
-const FORWARD: c_int = 0;
-const BACKWARD_DATA: c_int = 1;
-const BACKWARD_FILTER: c_int = 1;
+/// The algorithms of an operation: the number of the one that there is, and how many the header has.
+#[derive(Clone, Copy)]
+pub(super) struct Algorithms {
+    own: c_int,
+    count: c_int,
+}
+
+/// Implicit product, and the deterministic algorithms for gradients.
+pub(super) const FORWARD: Algorithms = Algorithms { own: 0, count: 8 };
+pub(super) const BACKWARD_DATA: Algorithms = Algorithms { own: 1, count: 6 };
+pub(super) const BACKWARD_FILTER: Algorithms = Algorithms { own: 1, count: 7 };
+
+impl Algorithms {
+    /// Returns an error if the header has no algorithm with this number.
+    pub(super) fn have(self, number: c_int) -> Result<(), Status> {
+        is_among(number, self.count)
+    }
+}
 
 /// The descriptors of a convolution: x, w, the convolution, and y.
 type Descriptors = (Id<Tensor>, Id<Filter>, Id<Convolution>, Id<Tensor>);
@@ -42,7 +57,7 @@ fn find(
     handle: HandleId,
     name: &'static str,
     descriptors: Descriptors,
-    algorithm: c_int,
+    algorithms: Algorithms,
     (requested, returned, performances): (c_int, At<c_int>, At<Performance>),
 ) -> Result<(), Status> {
     state(handle, |_| ())?;
@@ -53,7 +68,7 @@ fn find(
     problem(name, descriptors)?;
     let math_type = get(descriptors.2)?.math_type;
     performances.set(Performance {
-        algorithm,
+        algorithm: algorithms.own,
         status: 0,
         time: -1.0,
         memory: 0,
@@ -93,7 +108,7 @@ counts! {
 /// workspace. The descriptors are in the order of the call, and again in that of `Descriptors`.
 macro_rules! algorithms {
     (
-        $algorithm:expr, ($($argument:ident: $type:ty),+) is $descriptors:expr,
+        $algorithms:expr, ($($argument:ident: $type:ty),+) is $descriptors:expr,
         $get:ident $find:ident $bytes:ident
     ) => {
         entry_points! {
@@ -102,7 +117,7 @@ macro_rules! algorithms {
                 performances: At<Performance>
             ) {
                 let results = (requested, returned, performances);
-                find(handle, stringify!($get), $descriptors, $algorithm, results)
+                find(handle, stringify!($get), $descriptors, $algorithms, results)
             }
 
             fn $find(
@@ -110,10 +125,11 @@ macro_rules! algorithms {
                 performances: At<Performance>
             ) {
                 let results = (requested, returned, performances);
-                find(handle, stringify!($find), $descriptors, $algorithm, results)
+                find(handle, stringify!($find), $descriptors, $algorithms, results)
             }
 
-            fn $bytes(handle: HandleId, $($argument: Id<$type>),+, _algorithm: c_int, bytes: At<usize>) {
+            fn $bytes(handle: HandleId, $($argument: Id<$type>),+, algorithm: c_int, bytes: At<usize>) {
+                $algorithms.have(algorithm)?;
                 workspace(handle, stringify!($bytes), $descriptors, bytes)
             }
         }

@@ -103,6 +103,7 @@ entry_points! {
 
     /// The type has no effect: sums have the precision of f32 or f64.
     fn cudnnSetConvolutionMathType(id: Id<Convolution>, math_type: c_int) {
+        is_among(math_type, 4)?;
         change(id, |known| known.math_type = math_type)
     }
 
@@ -112,6 +113,7 @@ entry_points! {
 
     /// The type has no effect: it is for vectors of channels.
     fn cudnnSetConvolutionReorderType(id: Id<Convolution>, reorder_type: c_int) {
+        is_among(reorder_type, 2)?;
         change(id, |known| known.reorder_type = reorder_type)
     }
 

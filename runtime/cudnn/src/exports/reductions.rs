@@ -2,14 +2,14 @@
 
 use super::values::sum_of;
 use super::{descriptor, entry_points, operand};
-use crate::checks::{element_bytes, give, is_among, refused};
+use crate::checks::{computes_in, element_bytes, give, is_among, refused};
 use crate::descriptors::{Id, Reduction, get, set};
 use crate::handle::{state, with};
 use crate::kernels::{Combine, Rows};
 use crate::point::Numbers;
 use crate::rows::launch;
 use crate::tensor::Tensor;
-use atoll_cuda_library::{At, HandleId};
+use atoll_cuda_library::{At, HandleId, Number};
 use std::ffi::c_int;
 
 descriptor! { Reduction: cudnnCreateReduceTensorDescriptor cudnnDestroyReduceTensorDescriptor }
@@ -84,6 +84,10 @@ entry_points! {
         };
         let (a, c) = (operand(a, a_at)?, operand(c, c_at)?);
         let sum = sum_of(NAME, &a.tensor)?;
+        // As in cuDNN, f64 is reduced in f64 whatever the descriptor says.
+        if sum != Number::F64 {
+            computes_in(NAME, a.tensor.number(NAME)?, reduction.compute_type)?;
+        }
         let numbers = Numbers::new(sum, alpha, beta)?;
         let is_inner = |dimension: usize| c.tensor.sizes[dimension] == 1 && a.tensor.sizes[dimension] != 1;
         with(handle, |call| launch(call, NAME, op, (a, c), is_inner, numbers))

@@ -1,7 +1,7 @@
 //! Operations on the elements of tensors: activations, sums, products, copies.
 
 use super::{descriptor, entry_points, operand};
-use crate::checks::{element_bytes, give, is_among, refused};
+use crate::checks::{computes_in, element_bytes, give, is_among, refused};
 use crate::descriptors::{Activation, Id, Operation, change, get, set};
 use crate::factors::{bits, factor};
 use crate::handle::with;
@@ -167,6 +167,7 @@ entry_points! {
         if !a.tensor.has_sizes_of(&c.tensor) {
             return Err(Status::InvalidValue);
         }
+        computes_in(NAME, a.tensor.number(NAME)?, operation.compute_type)?;
         let sum = sum_of(NAME, &c.tensor)?;
         let numbers = Numbers::new(sum, alpha_a, beta)?;
         if !matches!(op, Point::Combine(_)) {

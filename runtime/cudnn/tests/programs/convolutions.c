@@ -259,8 +259,19 @@ static void epilogues(void) {
     check_epilogue(&shapes[6], F32, NCHW, IDENTITY, -1, 1);
 }
 
-/* Tensors that do not fit, and types that are not supported. */
+/* A gradient of the bias with one number for each image, where there are as many images as channels. */
+static void bias_of_images(void) {
+    static const int sizes[] = {4, 4, 1, 2, 3}, images[] = {4, 1, 1, 1, 1};
+    tensor_t dy = tensor(F32, NCHW, 4, sizes, 1), db = tensor(F32, NCHW, 4, images, 2);
+    factor_t one = factor(F32, 1);
+    FAILS(cudnnConvolutionBackwardBias(handle, &one, dy.descriptor, dy.numbers.device, &one, db.descriptor,
+                                       db.numbers.device), BAD_PARAM);
+    free_tensor(dy), free_tensor(db);
+}
+
+/* Tensors that do not fit, and types and algorithms that are not supported. */
 static void refusals(void) {
+    bias_of_images();
     problem_t of = problem(&shapes[0], F32, NCHW, 1), other = problem(&shapes[1], F32, NCHW, 1);
     tensor_t y = of.y;
     of.y = other.y;
@@ -278,6 +289,13 @@ static void refusals(void) {
     FAILS(cudnnConvolutionForward(handle, (void *)0, of.x.descriptor, of.x.numbers.device, of.w.descriptor,
                                   of.w.numbers.device, of.descriptor, 1, 0, 0, &one, of.y.descriptor,
                                   of.y.numbers.device), BAD_PARAM);
+    /* A filter without an address that is turned around. */
+    problem_t turned_around = problem(&shapes[2], F32, NCHW, 1);
+    void *address = turned_around.w.numbers.device;
+    turned_around.w.numbers.device = 0;
+    FAILS(forward(&turned_around, 1, 0), BAD_PARAM);
+    turned_around.w.numbers.device = address;
+    end(turned_around);
     int sizes[] = {1, 3, 5, 5}, strides[] = {75, 25, 5, 1};
     for (int i = 0; i < 2; i++) {
         void *bytes_tensor;
@@ -288,6 +306,17 @@ static void refusals(void) {
                                       of.y.numbers.device), NOT_SUPPORTED);
         OK(cudnnDestroyTensorDescriptor(bytes_tensor));
     }
+    for (int algorithm = -1; algorithm <= 8; algorithm += 9)
+        FAILS(cudnnConvolutionForward(handle, &one, of.x.descriptor, of.x.numbers.device, of.w.descriptor,
+                                      of.w.numbers.device, of.descriptor, algorithm, 0, 0, &one, of.y.descriptor,
+                                      of.y.numbers.device), BAD_PARAM);
+    /* f32 computed in f64. */
+    const int ones[] = {1, 1};
+    OK(cudnnSetConvolutionNdDescriptor(of.descriptor, 2, ones, ones, ones, CROSS_CORRELATION, F64));
+    FAILS(cudnnConvolutionForward(handle, &one, of.x.descriptor, of.x.numbers.device, of.w.descriptor,
+                                  of.w.numbers.device, of.descriptor, 1, 0, 0, &one, of.y.descriptor,
+                                  of.y.numbers.device), NOT_SUPPORTED);
+    OK(cudnnSetConvolutionNdDescriptor(of.descriptor, 2, ones, ones, ones, CROSS_CORRELATION, F32));
     /* Everything works after errors. */
     OK(forward(&of, 1, 0));
     end(of), end(other);

@@ -254,12 +254,33 @@ static void dropouts(void) {
     free_tensor(x), free_tensor(y);
 }
 
+/* Outputs in place of inputs with other strides, and types of computation. */
+static void refusals(void) {
+    static const int channels[] = {1, 3, 1, 1, 1};
+    tensor_t x = tensor(F32, NCHW, 4, images, 1), y = tensor(F32, NHWC, 4, images, 2);
+    tensor_t small = tensor(F32, NCHW, 4, channels, 3);
+    factor_t one = factor(F32, 1), zero = factor(F32, 0);
+    void *activation, *descriptor, *same = x.numbers.device;
+    OK(cudnnCreateActivationDescriptor(&activation));
+    OK(cudnnSetActivationDescriptor(activation, RELU, 1, 0));
+    FAILS(cudnnActivationForward(handle, activation, &one, x.descriptor, same, &zero, y.descriptor, same), BAD_PARAM);
+    FAILS(cudnnTransformTensor(handle, &one, x.descriptor, same, &zero, y.descriptor, same), BAD_PARAM);
+    FAILS(cudnnAddTensor(handle, &one, small.descriptor, same, &one, x.descriptor, same), BAD_PARAM);
+    OK(cudnnAddTensor(handle, &one, x.descriptor, same, &one, x.descriptor, same));
+    OK(cudnnCreateOpTensorDescriptor(&descriptor));
+    OK(cudnnSetOpTensorDescriptor(descriptor, 0, F64, 1));
+    FAILS(cudnnOpTensor(handle, descriptor, &one, x.descriptor, same, &one, x.descriptor, same, &zero, x.descriptor,
+                        same), NOT_SUPPORTED);
+    OK(cudnnDestroyOpTensorDescriptor(descriptor)), OK(cudnnDestroyActivationDescriptor(activation));
+    free_tensor(x), free_tensor(y), free_tensor(small);
+}
+
 int main(int count, char **arguments) {
     static const struct {
         const char *name;
         void (*run)(void);
     } parts[] = {{"activations", activations}, {"copies", copies}, {"operations", operations}, {"norms", norms},
-                 {"dropouts", dropouts}};
+                 {"dropouts", dropouts}, {"refusals", refusals}};
     OK(cudnnCreate(&handle));
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (count > 1 && !strcmp(arguments[1], parts[i].name)) parts[i].run();

@@ -15,6 +15,7 @@ int cudnnSetConvolution2dDescriptor(void *, int, int, int, int, int, int, int, i
 int cudnnGetConvolution2dDescriptor(void *, int *, int *, int *, int *, int *, int *, int *, int *);
 int cudnnGetConvolution2dForwardOutputDim(void *, void *, void *, int *, int *, int *, int *);
 int cudnnSetConvolutionMathType(void *, int), cudnnGetConvolutionMathType(void *, int *);
+int cudnnSetConvolutionReorderType(void *, int);
 int cudnnGetConvolutionForwardAlgorithm_v7(void *, void *, void *, void *, void *, int, int *, void *);
 int cudnnGetConvolutionForwardAlgorithmMaxCount(void *, int *);
 int cudnnCreatePoolingDescriptor(void **), cudnnDestroyPoolingDescriptor(void *);
@@ -91,6 +92,8 @@ static void descriptors(void) {
     IS(v[0] == 2 && v[1] == 4 && v[2] == 5 && v[3] == 6);
     OK(cudnnSetConvolutionMathType(convolution, 1)), OK(cudnnGetConvolutionMathType(convolution, &v[0]));
     IS(v[0] == 1);
+    FAILS(cudnnSetConvolutionMathType(convolution, 4), BAD_PARAM);
+    FAILS(cudnnSetConvolutionReorderType(convolution, 2), BAD_PARAM);
     void *output;
     performance_t found[3] = {{-1}};
     OK(cudnnCreateTensorDescriptor(&output));

@@ -256,12 +256,34 @@ static void reductions(void) {
     }
 }
 
+/* Outputs in place of inputs, and types of computation. */
+static void refusals(void) {
+    static const int sizes[] = {2, 9, 1, 3, 4}, channels[] = {1, 9, 1, 1, 1};
+    tensor_t x = tensor(F32, NCHW, 4, sizes, 1), y = tensor(F32, NHWC, 4, sizes, 2);
+    tensor_t sums = tensor(F32, NCHW, 4, channels, 3);
+    factor_t one = factor(F32, 1), zero = factor(F32, 0);
+    void *response, *reduction, *same = x.numbers.device;
+    OK(cudnnCreateLRNDescriptor(&response));
+    FAILS(cudnnLRNCrossChannelForward(handle, response, 0, &one, x.descriptor, same, &zero, x.descriptor, same),
+          NOT_SUPPORTED);
+    FAILS(cudnnSoftmaxForward(handle, 1, 1, &one, x.descriptor, same, &zero, y.descriptor, same), BAD_PARAM);
+    OK(cudnnCreateReduceTensorDescriptor(&reduction));
+    OK(cudnnSetReduceTensorDescriptor(reduction, 0, F32, 1, 0, 0));
+    FAILS(cudnnReduceTensor(handle, reduction, 0, 0, 0, 0, &one, x.descriptor, same, &zero, sums.descriptor, same),
+          BAD_PARAM);
+    OK(cudnnSetReduceTensorDescriptor(reduction, 0, F64, 1, 0, 0));
+    FAILS(cudnnReduceTensor(handle, reduction, 0, 0, 0, 0, &one, x.descriptor, same, &zero, sums.descriptor,
+                            sums.numbers.device), NOT_SUPPORTED);
+    OK(cudnnDestroyLRNDescriptor(response)), OK(cudnnDestroyReduceTensorDescriptor(reduction));
+    free_tensor(x), free_tensor(y), free_tensor(sums);
+}
+
 int main(int count, char **arguments) {
     static const struct {
         const char *name;
         void (*run)(void);
     } parts[] = {{"poolings", poolings_of_all_kinds}, {"responses", responses}, {"softmaxes", softmaxes},
-                 {"reductions", reductions}};
+                 {"reductions", reductions}, {"refusals", refusals}};
     OK(cudnnCreate(&handle));
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (count > 1 && !strcmp(arguments[1], parts[i].name)) parts[i].run();

@@ -38,7 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-cuda", &["atoll-cuda-api"]),
     ("atoll-cuda-api", &[]),
     ("atoll-cuda-library", &["atoll-cuda-api"]),
-    ("atoll-cudart", &["atoll-cuda-api", "atoll-fatbin"]),
+    ("atoll-cudart", &["atoll-cuda-api", "atoll-cuda-library", "atoll-fatbin"]),
     ("atoll-cudnn", &["atoll-cuda-api", "atoll-cuda-library"]),
     ("atoll-fatbin", &[]),
     ("atoll-hip", &["atoll-hip-api"]),

@@ -18,17 +18,8 @@ pub(crate) struct Settings {
 /// A call with a handle.
 pub(crate) type Call<'a> = atoll_cuda_library::Call<'a, Code, Settings>;
 
-static HANDLES: Handles<Code, Settings> = Handles::new();
-
-/// Creates a handle in the current context.
-pub(crate) fn create() -> Result<HandleId, Status> {
-    HANDLES.create()
-}
-
-/// Destroys a handle after its work.
-pub(crate) fn destroy(id: HandleId) -> Result<(), Status> {
-    HANDLES.destroy(id)
-}
+/// The handles, which cuBLASLt takes too.
+pub(crate) static HANDLES: Handles<Code, Settings> = Handles::new();
 
 /// Makes a call with a handle.
 pub(crate) fn with<R>(id: HandleId, call: impl FnOnce(&mut Call<'_>) -> Result<R, Status>) -> Result<R, Status> {

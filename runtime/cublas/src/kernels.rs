@@ -1,7 +1,7 @@
 //! The kernels: templates in PTX, and the variants that are made from them.
 
 use crate::number::Types;
-use atoll_cuda_library::{Kernels, Number, Variables, fill_in};
+use atoll_cuda_library::{Kernels, Number, TARGET, Variables, fill_in};
 
 const GEMM: &str = include_str!("../kernels/gemm.template");
 const VECTOR: &str = include_str!("../kernels/vector.template");
@@ -136,9 +136,6 @@ fn gemm_variables(GemmCode { types, tile, has_epilogue }: GemmCode) -> Variables
     let numbers = numbers.into_iter().map(|(name, value)| (name.to_owned(), value.to_string()));
     numbers.chain(texts(&names)).collect()
 }
-
-/// The oldest devices that the kernels run on: Ampere, which converts to bf16.
-const TARGET: &str = "sm_80";
 
 fn vector_variables(number: Number) -> Variables {
     let [one, infinity, minus_infinity] = match number {

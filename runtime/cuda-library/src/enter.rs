@@ -32,3 +32,32 @@ macro_rules! entry_point {
         }
     };
 }
+
+/// Declares the entry points of handles: the function that numbers errors, the library's handles, and the
+/// names of the functions that create and destroy one, and that set and get its stream.
+#[macro_export]
+macro_rules! handle_entry_points {
+    ($number:path; $handles:path; $create:ident $destroy:ident $($set_stream:ident $get_stream:ident)?) => {
+        $crate::entry_point! { $number; $create(handle: $crate::At<$crate::HandleId>) {
+            handle.is_wanted()?;
+            handle.set($handles.create()?)
+        } }
+
+        $crate::entry_point! { $number; $destroy(handle: $crate::HandleId) {
+            $handles.destroy(handle)
+        } }
+
+        $(
+            $crate::entry_point! { $number; $set_stream(handle: $crate::HandleId, stream: $crate::CUstream) {
+                $handles.state(handle, |state| state.stream = stream)
+            } }
+
+            $crate::entry_point! {
+                $number; $get_stream(handle: $crate::HandleId, stream: $crate::At<$crate::CUstream>) {
+                    let of_handle = $handles.state(handle, |state| state.stream)?;
+                    stream.set(of_handle)
+                }
+            }
+        )?
+    };
+}

@@ -1,5 +1,6 @@
 //! The common half of NVIDIA's libraries that Atoll provides with kernels of its own: `runtime/cublas`
-//! and `runtime/cudnn`.
+//! and `runtime/cudnn`. The CUDA runtime (`runtime/cudart`), which has no kernels, uses `driver`,
+//! `loaded` and `log`.
 //!
 //! Such a library has the C interface of NVIDIA's and calls only the public driver API. It fills in
 //! templates of PTX and loads them into the program's context through the driver that it finds as
@@ -38,12 +39,15 @@ mod number;
 mod status;
 mod template;
 
+#[doc(hidden)]
+pub use atoll_cuda_api::types::CUstream;
+
 pub use arguments::{At, pointer};
-pub use driver::{Driver, driver};
+pub use driver::{Driver, DriverError, driver};
 pub use enter::enter;
 pub use handle::{Call, HandleId, Handles, Kernels, State, current_context};
-pub use loaded::is_loaded;
+pub use loaded::{is_loaded, loaded};
 pub use log::{log, log_once, missing, refused};
 pub use number::{Number, half};
 pub use status::Status;
-pub use template::{Variables, fill_in};
+pub use template::{TARGET, Variables, fill_in};

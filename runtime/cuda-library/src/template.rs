@@ -14,6 +14,9 @@
 
 use crate::number::Number;
 
+/// The oldest devices that kernels run on: Ampere, which converts to bf16.
+pub const TARGET: &str = "sm_80";
+
 /// The variables of a template, the innermost last.
 pub type Variables = Vec<(String, String)>;
 

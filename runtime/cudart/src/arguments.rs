@@ -5,7 +5,7 @@
 //! An argument that is a device address, or that is used only as a number, is a `u64`.
 
 use crate::error::Code;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char};
 
 /// Where to write a result; may be null.
 #[derive(Debug)]
@@ -100,9 +100,4 @@ impl In<c_char> {
         // SAFETY: the caller passes null or a NUL-terminated text.
         Ok(unsafe { CStr::from_ptr(self.0) }.into())
     }
-}
-
-/// An address as a pointer for the driver.
-pub(crate) fn pointer(address: u64) -> *mut c_void {
-    std::ptr::with_exposed_provenance_mut(address as usize)
 }

@@ -1,60 +1,27 @@
 //! The driver's library, loaded at the first call that needs it.
 
 use crate::error::Code;
-use crate::log::log_once;
-use atoll_cuda_api::signature;
-use atoll_cuda_api::types::*;
-use libloading::Library;
+use atoll_cuda_api::types::CUresult;
+use atoll_cuda_library::DriverError;
 use std::sync::OnceLock;
 
-/// File names of the driver.
-const LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+/// The driver's functions, with the runtime's errors.
+pub(crate) type Driver = atoll_cuda_library::Driver<Code>;
 
-/// Declares the driver's functions from the table, and a method for each. Arguments of the program
-/// are passed on unchanged.
-macro_rules! functions {
-    ($($since:literal fn $symbol:ident($($parameter:ident: $type:ty),*);)+) => {
-        /// The driver's functions; `None` if it does not have one.
-        #[allow(non_snake_case, reason = "the names are those of the driver's symbols")]
-        pub(crate) struct Driver {
-            $($symbol: Option<signature::$symbol>,)+
-            _library: Library,
-        }
+impl DriverError for Code {
+    const OF_LACKING: &'static str = "cudaErrorCallRequiresNewerDriver";
 
-        #[allow(non_snake_case, reason = "the names are those of the driver's symbols")]
-        #[allow(clippy::too_many_arguments, reason = "as many as the driver's functions have")]
-        #[allow(dead_code, reason = "it has all entry points of the table")]
-        impl Driver {
-            fn find(library: Library) -> Driver {
-                $(
-                    let $symbol: Option<signature::$symbol> =
-                        // SAFETY: the type is that of the function with this symbol in the table;
-                        // the library is stored with the pointer.
-                        unsafe { library.get(stringify!($symbol)) }.ok().map(|found| *found);
-                )+
-                Driver { $($symbol,)+ _library: library }
-            }
+    fn of_driver(result: CUresult) -> Code {
+        Code(result)
+    }
 
-            $(pub(crate) fn $symbol(&self, $($parameter: $type),*) -> Result<(), Code> {
-                let function = self.$symbol.ok_or_else(|| lacks(stringify!($symbol)))?;
-                // SAFETY: pointers are those that the program passed for the same purpose, null, or
-                // addresses of values of the caller.
-                match unsafe { function($($parameter),*) } {
-                    0 => Ok(()),
-                    code => Err(Code(code)),
-                }
-            })+
-        }
-    };
-}
-atoll_cuda_api::for_each_entry_point!(functions);
+    fn lacking() -> Code {
+        Code::CALL_REQUIRES_NEWER_DRIVER
+    }
 
-fn lacks(symbol: &'static str) -> Code {
-    log_once(
-        symbol,
-        &format_args!("the CUDA driver lacks {symbol}; the call returns cudaErrorCallRequiresNewerDriver"),
-    );
-    Code::CALL_REQUIRES_NEWER_DRIVER
+    fn absent() -> Code {
+        Code::INSUFFICIENT_DRIVER
+    }
 }
 
 /// The driver, initialized. It is never unloaded, since functions that run at exit may still call
@@ -79,29 +46,9 @@ pub(crate) fn installed() -> Result<&'static Driver, Code> {
     let found = match DRIVER.get() {
         Some(found) => found,
         None => {
-            let loaded = load();
+            let loaded = Driver::load();
             DRIVER.get_or_init(|| loaded)
         }
     };
     found.as_ref().map_err(|code| *code)
-}
-
-fn load() -> Result<Driver, Code> {
-    let mut why = None;
-    for name in LIBRARY_NAMES {
-        // SAFETY: the driver's library may be loaded at any time.
-        match unsafe { Library::new(name) } {
-            Ok(library) => return Ok(Driver::find(library)),
-            Err(error) => why = why.or(Some(error)),
-        }
-    }
-    let why = why.map_or_else(String::new, |error| error.to_string());
-    log_once(
-        LIBRARY_NAMES[0],
-        &format_args!(
-            "there is no CUDA driver: {} cannot be loaded ({why}); start the program by `atoll run`",
-            LIBRARY_NAMES[0]
-        ),
-    );
-    Err(Code::INSUFFICIENT_DRIVER)
 }

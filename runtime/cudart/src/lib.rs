@@ -11,11 +11,10 @@
 //! | `code` | code, kernels and variables that the program has registered |
 //! | `loaded` | the modules of registered code in each context |
 //! | `device` | the devices' primary contexts, and the current device of each thread |
-//! | `driver` | the driver's library, generated from the table of `runtime/cuda-api` |
+//! | `driver` | the driver's library, by the table in `runtime/cuda-library` |
 //! | `error` | error numbers and their texts |
 //! | `properties` | the struct of a device's properties in each version |
 //! | `version` | which versions of the runtime the process has loaded |
-//! | `log` | lines on standard error |
 //!
 //! Known differences from NVIDIA's runtime:
 //! - What the driver lacks is missing here too: in sessions mapped memory and peer access.
@@ -42,6 +41,5 @@ mod driver;
 mod error;
 mod exports;
 mod loaded;
-mod log;
 mod properties;
 mod version;

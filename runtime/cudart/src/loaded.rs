@@ -1,12 +1,11 @@
 //! Loaded code: the module of each fat binary in each context. Threads that need the same module
 //! wait until one of them has loaded it; other threads do not wait while the driver compiles.
 
-use crate::arguments::pointer;
 use crate::driver::{Driver, driver};
 use crate::error::Code;
-use crate::log::log;
 use atoll_cuda_api::constants::{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
 use atoll_cuda_api::types::*;
+use atoll_cuda_library::{log, pointer};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 

@@ -3,11 +3,7 @@
 //! call does not say which version its caller was built for.
 
 use crate::error::Code;
-use libloading::os::unix::Library;
-use std::ffi::c_void;
-
-/// `RTLD_NOLOAD`: find a library that is loaded already, and load none.
-const NO_LOAD: i32 = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
+use atoll_cuda_library::loaded;
 
 /// The names under which programs look for the runtime, and the version of each: 12090 is 12.9.
 const NAMES: [(&str, i32); 3] = [("libcudart.so.13", 13000), ("libcudart.so.12", 12090), ("libcudart.so.11.0", 11080)];
@@ -17,22 +13,13 @@ const NAMES: [(&str, i32); 3] = [("libcudart.so.13", 13000), ("libcudart.so.12",
 /// result is not cached, since the program may load a further version later.
 fn versions() -> impl Iterator<Item = i32> {
     let mut known = Vec::new();
-    let mut loaded = NAMES.into_iter().filter_map(move |(name, version)| {
-        let file = handle(name).filter(|file| !known.contains(file))?;
+    let mut found = NAMES.into_iter().filter_map(move |(name, version)| {
+        let file = loaded(name).filter(|file| !known.contains(file))?;
         known.push(file);
         Some(version)
     });
-    let first = loaded.next().unwrap_or(NAMES[0].1);
-    std::iter::once(first).chain(loaded)
-}
-
-/// The dynamic linker's handle of a library that is loaded. It is the same for all names of a file.
-fn handle(name: &str) -> Option<*mut c_void> {
-    // SAFETY: nothing is loaded, so no code of a library runs.
-    let handle = unsafe { Library::open(Some(name), NO_LOAD) }.ok()?.into_raw();
-    // SAFETY: the handle was opened above; this closes it, and the program keeps the library.
-    drop(unsafe { Library::from_raw(handle) });
-    Some(handle)
+    let first = found.next().unwrap_or(NAMES[0].1);
+    std::iter::once(first).chain(found)
 }
 
 /// The newest version that is loaded.

@@ -1,6 +1,6 @@
 //! The kernels: templates in PTX, and the variants that are made from them.
 
-use atoll_cuda_library::{Kernels, Number, Variables, fill_in};
+use atoll_cuda_library::{Kernels, Number, TARGET, Variables, fill_in};
 
 const POINT: &str = include_str!("../kernels/point.template");
 const ROWS: &str = include_str!("../kernels/rows.template");
@@ -24,9 +24,6 @@ const PARTS: [(&str, &str); 10] = [
 
 /// Threads of a block, except in kernels on rows.
 pub(crate) const THREADS: u32 = 256;
-
-/// The oldest devices that the kernels run on: Ampere, which converts to bf16.
-const TARGET: &str = "sm_80";
 
 /// The types of a kernel's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@ use atoll_cuda_api::types::c_int;
 use atoll_cuda_library::{At, HandleId, Number, Status};
 
 /// The bytes of an address in an array of addresses.
-const ADDRESS_BYTES: i64 = 8;
+pub(super) const ADDRESS_BYTES: i64 = 8;
 
 /// A matrix of a call.
 #[derive(Clone, Copy)]

@@ -2,6 +2,7 @@
 //! products of two vectors.
 
 use super::entry_points;
+use super::gemm::ADDRESS_BYTES;
 use crate::checks::{is_transposed, refused, sizes};
 use crate::gemm::{Gemm, Matrix, Part};
 use crate::handle::{Call, with};
@@ -9,9 +10,6 @@ use crate::number::{Factors, Types};
 use crate::vector::Vector;
 use atoll_cuda_api::types::c_int;
 use atoll_cuda_library::{At, HandleId, Number, Status};
-
-/// The bytes of an address in an array of addresses.
-const ADDRESS_BYTES: i64 = 8;
 
 /// A matrix or vector of a call, and the elements from one of the batch to the next.
 #[derive(Clone, Copy)]

@@ -1,29 +1,19 @@
 //! Handles and their settings.
 
 use super::entry_points;
-use crate::handle::{create, destroy, settings};
-use atoll_cuda_api::types::{CUstream, c_int};
+use crate::handle::{HANDLES, settings};
+use crate::status::number;
+use atoll_cuda_api::types::c_int;
 use atoll_cuda_library::{At, HandleId, Status};
 
+atoll_cuda_library::handle_entry_points! {
+    number; HANDLES; cublasCreate_v2 cublasDestroy_v2 cublasSetStream_v2 cublasGetStream_v2
+}
+
+// cuBLASLt takes handles of cuBLAS too.
+atoll_cuda_library::handle_entry_points! { number; HANDLES; cublasLtCreate cublasLtDestroy }
+
 entry_points! {
-    fn cublasCreate_v2(handle: At<HandleId>) {
-        handle.is_wanted()?;
-        handle.set(create()?)
-    }
-
-    fn cublasDestroy_v2(handle: HandleId) {
-        destroy(handle)
-    }
-
-    fn cublasSetStream_v2(handle: HandleId, stream: CUstream) {
-        settings(handle, |state| state.stream = stream)
-    }
-
-    fn cublasGetStream_v2(handle: HandleId, stream: At<CUstream>) {
-        let of_handle = settings(handle, |state| state.stream)?;
-        stream.set(of_handle)
-    }
-
     fn cublasSetPointerMode_v2(handle: HandleId, mode: c_int) {
         settings(handle, |state| set(&mut state.settings.on_device, mode, [false, true]))?
     }
@@ -72,16 +62,6 @@ entry_points! {
             return Err(Status::InvalidValue);
         }
         settings(handle, |_| ())
-    }
-
-    /// cuBLASLt takes handles of cuBLAS too.
-    fn cublasLtCreate(handle: At<HandleId>) {
-        handle.is_wanted()?;
-        handle.set(create()?)
-    }
-
-    fn cublasLtDestroy(handle: HandleId) {
-        destroy(handle)
     }
 }
 

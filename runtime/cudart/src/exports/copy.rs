@@ -1,11 +1,12 @@
 //! Copies and fills.
 
 use super::entry_points;
-use crate::arguments::{In, pointer};
+use crate::arguments::In;
 use crate::device::current;
 use crate::error::Code;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
+use atoll_cuda_library::pointer;
 
 /// `cudaMemcpyKind`: the direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use crate::arguments::{In, Out};
 use crate::device::{check, choose, chosen, current, initialize, reset};
 use crate::driver::{driver, installed};
 use crate::error::Code;
-use crate::log::log_once;
 use crate::properties::{Layout, properties};
 use crate::version::{newest, oldest};
 use atoll_cuda_api::types::*;
+use atoll_cuda_library::log_once;
 
 /// `cudaInitDeviceFlagsAreValid`.
 const DEVICE_FLAGS_ARE_VALID: c_uint = 1;

@@ -2,11 +2,12 @@
 
 use super::copy::{Extent, Pitched};
 use super::entry_points;
-use crate::arguments::{Out, pointer};
+use crate::arguments::Out;
 use crate::device::{chosen, current};
 use crate::error::Code;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
+use atoll_cuda_library::pointer;
 
 /// `cudaMemoryType`.
 const UNREGISTERED: c_int = 0;

@@ -3,7 +3,7 @@
 
 use super::entry_points;
 use crate::error::Code;
-use crate::log::log_once;
+use atoll_cuda_library::log_once;
 
 /// Declares entry points that print their name once and return an error. They ignore their
 /// arguments, which the caller passes in registers and on its own stack.

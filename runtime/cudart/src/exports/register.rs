@@ -4,7 +4,7 @@ use super::{entry_points, set_last};
 use crate::arguments::{In, Out};
 use crate::code::{Wrapper, add_binary, add_kernel, add_variable, is_kernel, refuse_binary, remove_binary};
 use crate::error::Code;
-use crate::log::log;
+use atoll_cuda_library::log;
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::panic::catch_unwind;

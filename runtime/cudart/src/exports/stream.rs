@@ -1,9 +1,10 @@
 //! Streams.
 
 use super::entry_points;
-use crate::arguments::{Out, pointer};
+use crate::arguments::Out;
 use crate::device::{chosen, current};
 use atoll_cuda_api::types::*;
+use atoll_cuda_library::pointer;
 
 entry_points! {
     fn cudaStreamCreate(stream: Out<CUstream>) {

@@ -322,12 +322,17 @@ impl App {
         deployed.scaled_names().filter(|name| !known.contains(name)).cloned().collect()
     }
 
+    /// All graphs and ensembles that can be called and call no private function.
+    pub(crate) fn public_graphs(&self) -> Vec<Arc<Model>> {
+        let graphs = self.graphs.iter().flat_map(|graphs| graphs.all_public(self)).map(|(_, model)| model);
+        let ensembles = self.repository.graphs().into_iter().filter_map(|graph| graph.public(self));
+        graphs.chain(ensembles).filter_map(Result::ok).collect()
+    }
+
     /// All models and graphs that a principal may use.
     pub(crate) fn models_of(&self, principal: &Principal) -> Vec<Arc<Model>> {
         let mut models = self.models();
-        let graphs = self.graphs.iter().flat_map(|graphs| graphs.all_public(self));
-        models.extend(graphs.filter_map(|(_, model)| model.ok()));
-        models.extend(self.repository.graphs().into_iter().filter_map(|graph| graph.public(self)?.ok()));
+        models.extend(self.public_graphs());
         models.retain(|model| principal.may_call(model.key.tenant.as_str(), &model.name).is_ok());
         models
     }

@@ -36,9 +36,13 @@ fn bucket(ns: u64) -> usize {
     ((octave * PARTS + part + 1) as usize).min(BOUNDS)
 }
 
-/// Latencies of the successful requests of a model since it was loaded.
+/// Latencies of the successful requests of a model since it was loaded, and the time of those that
+/// failed.
 #[derive(Default)]
-pub(crate) struct Latencies([Counts; 2]);
+pub(crate) struct Latencies {
+    classes: [Counts; 2],
+    failure_ns: AtomicU64,
+}
 
 /// Counts of latencies by bucket.
 #[derive(Debug)]
@@ -61,10 +65,14 @@ pub(crate) struct Distribution {
     pub(crate) counts: Vec<(usize, u64)>,
 }
 
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Counts {
     /// Counts a latency.
     pub(crate) fn note(&self, duration: Duration) {
-        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let ns = nanoseconds(duration);
         self.buckets[bucket(ns)].fetch_add(1, Ordering::Relaxed);
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
@@ -83,6 +91,16 @@ impl Latencies {
         self.of(class).note(duration);
     }
 
+    /// Adds the time of a request that failed.
+    pub(crate) fn note_failure(&self, duration: Duration) {
+        self.failure_ns.fetch_add(nanoseconds(duration), Ordering::Relaxed);
+    }
+
+    /// Total time of the requests that failed.
+    pub(crate) fn failure_ns(&self) -> u64 {
+        self.failure_ns.load(Ordering::Relaxed)
+    }
+
     /// The distribution of a class; `None` if it has had no requests.
     pub(crate) fn distribution(&self, class: Class) -> Option<Distribution> {
         self.of(class).distribution()
@@ -90,8 +108,8 @@ impl Latencies {
 
     fn of(&self, class: Class) -> &Counts {
         match class {
-            Class::RealTime => &self.0[0],
-            Class::BestEffort => &self.0[1],
+            Class::RealTime => &self.classes[0],
+            Class::BestEffort => &self.classes[1],
         }
     }
 }

@@ -46,14 +46,16 @@ pub(crate) async fn run_graph(
     asked: Asked<'_>,
 ) -> Result<Result<InvocationResult, InvokeError>, Rejected> {
     let Some(work) = model.graph.clone() else { return Ok(invoke(engine, permit, request.into()).await) };
+    let begun = Instant::now();
+    let first = request.inputs.first().filter(|_| model.has_rows()).and_then(|input| input.shape.first());
+    let rows = first.map_or(1, |rows| u64::try_from(*rows).unwrap_or(1));
     for (metadata, input) in model.inputs.iter().zip(&request.inputs) {
         if let Err(error) = check_input(metadata, input) {
             let refused = Err(InvokeError::BadInput(error));
-            work.shared.counts.note(&refused);
+            work.shared.counts.note(&refused, rows, begun.elapsed());
             return Ok(refused);
         }
     }
-    let begun = Instant::now();
     let own = work.graph.deadline().map(|after| Duration::from_nanos(after.0));
     let deadline = request.deadline.or(own);
     let is_bound = asked.price_max.or(work.graph.price_max()).is_some();
@@ -65,7 +67,7 @@ pub(crate) async fn run_graph(
         Decision::Measure => (None, true),
         Decision::Planned(ticket) => (Some(ticket), false),
         Decision::Rejected(rejected) => {
-            work.shared.counts.note_rejection();
+            work.shared.counts.note_rejection(begun.elapsed());
             return Err(rejected);
         }
     };
@@ -104,7 +106,7 @@ pub(crate) async fn run_graph(
         Ok(_) if is_planned => work.costs.note_end(false),
         _ => {}
     }
-    work.shared.counts.note(&ended);
+    work.shared.counts.note(&ended, rows, begun.elapsed());
     Ok(ended)
 }
 

@@ -9,7 +9,7 @@ use crate::response_cache::ResponseCache;
 use crate::rings::registry::Rings;
 use crate::scaling::state::ScalingStatus;
 use crate::shared_memory::Regions;
-use atoll_engine::{EngineStatistics, FunctionKey, Tenant, UsageRow};
+use atoll_engine::{DeviceId, EngineStatistics, FunctionKey, Tenant, UsageRow};
 use atoll_fleet::{DeviceState, FleetStatus, ShareRefusal};
 use atoll_protocol::ModelState;
 use std::collections::BTreeMap;
@@ -18,12 +18,15 @@ use std::sync::Arc;
 
 /// State of a device at one moment.
 pub(super) struct DeviceSnapshot<'a> {
+    pub(super) id: DeviceId,
     pub(super) name: &'a str,
     pub(super) engine: EngineStatistics,
     /// Usage by tenant, function and class, with a bounded number of functions.
     pub(super) usage: Vec<UsageRow>,
     /// The models on it that accept requests.
     pub(super) models: Vec<Arc<Model>>,
+    /// The graphs whose requests count for it.
+    pub(super) graphs: Vec<Arc<Model>>,
     pub(super) recorder: &'a DeviceRecorder,
     /// Its state in the pool.
     pub(super) place: DeviceState,

@@ -9,6 +9,7 @@ mod executors;
 mod graphs;
 mod grpc;
 mod hedges;
+mod inference;
 mod metric;
 mod otlp;
 mod pool;
@@ -64,15 +65,17 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
 }
 
 fn render(app: &App) -> String {
-    let models = app.models();
+    let (models, graphs) = (app.models(), app.public_graphs());
     let fleet = app.engine.devices_state();
     let device = |(at, (name, mut engine)): (usize, (_, EngineStatistics))| {
         let id = DeviceId(at as u16);
         DeviceSnapshot {
+            id,
             name,
             usage: usage::bounded(std::mem::take(&mut engine.usage)),
             engine,
             models: models.iter().filter(|model| model.devices.contains(&id)).cloned().collect(),
+            graphs: graphs.iter().filter(|graph| graph.first_device() == id).cloned().collect(),
             recorder: app.recorder.device(id),
             place: fleet.devices.get(at).copied().unwrap_or_default(),
             price_per_s: app.prices.units(at),

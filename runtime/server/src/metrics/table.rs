@@ -8,6 +8,7 @@
 
 use super::batches::{function_of, gather_seconds, rows};
 use super::executors;
+use super::inference::per_model;
 use super::metric::{DeviceSnapshot, Kind, Metric, counter, gauge, histogram, of_daemon};
 use super::recorder::{BUCKETS_NS, CLASSES, Outcome, class_label};
 use super::text::{Labels, Samples};
@@ -15,53 +16,51 @@ use super::usage::{billed_seconds, per_row, per_row_and, price_units};
 use crate::identity::Reason;
 use crate::places::Closed;
 use atoll_engine::{
-    Class, ComputeUnitUse, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory,
+    Class, ComputeUnitUse, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory,
 };
 use atoll_protocol::ModelState;
 use std::sync::atomic::Ordering;
 
 /// All metrics.
 pub(super) const METRICS: &[Metric] = &[
-    counter("nv_inference_request_success", "Requests with a result", |s, out| per_model(s, out, |f| f.success)),
-    counter("nv_inference_request_failure", "Requests without a result", |s, out| {
-        per_model(s, out, |f| f.failure + f.rejected)
+    counter("nv_inference_request_success", "Requests with a result, also from the response cache", |s, out| {
+        per_model(s, out, |c| c.success)
     }),
+    counter("nv_inference_request_failure", "Requests without a result", |s, out| per_model(s, out, |c| c.failure)),
     counter("nv_inference_count", "Inferences: requests, or their rows for models with max_batch_size", |s, out| {
-        per_model(s, out, FunctionStatistics::rows)
+        per_model(s, out, |c| c.inferences)
     }),
     counter("nv_inference_exec_count", "Executions; fewer than requests if they are batched", |s, out| {
-        per_model(s, out, FunctionStatistics::executions)
+        per_model(s, out, |c| c.executions)
     }),
     counter(
         "nv_inference_request_duration_us",
         "Sum of the time from submission to answer, in microseconds",
-        |s, out| {
-            per_model(s, out, |f| (f.queue_ns + f.input_ns + f.compute_ns + f.output_ns) / 1000);
-        },
+        |s, out| per_model(s, out, |c| c.request_ns / 1000),
     ),
     counter(
         "nv_inference_queue_duration_us",
         "Part of the request duration spent in queues, in microseconds",
-        |s, out| per_model(s, out, |f| f.queue_ns / 1000),
+        |s, out| per_model(s, out, |c| c.queue_ns / 1000),
     ),
     counter(
         "nv_inference_compute_input_duration_us",
         "Part of the request duration spent writing inputs, in microseconds",
-        |s, out| per_model(s, out, |f| f.input_ns / 1000),
+        |s, out| per_model(s, out, |c| c.input_ns / 1000),
     ),
     counter(
         "nv_inference_compute_infer_duration_us",
         "Part of the request duration spent computing, in microseconds",
-        |s, out| per_model(s, out, |f| f.compute_ns / 1000),
+        |s, out| per_model(s, out, |c| c.compute_ns / 1000),
     ),
     counter(
         "nv_inference_compute_output_duration_us",
         "Part of the request duration spent reading outputs, in microseconds",
-        |s, out| per_model(s, out, |f| f.output_ns / 1000),
+        |s, out| per_model(s, out, |c| c.output_ns / 1000),
     ),
     histogram("atoll_batch_rows", "Rows of the runs of models with max_batch_size", rows),
     counter("atoll_batch_gather_seconds_total", "Time that requests waited for others of their batch", gather_seconds),
-    gauge("nv_inference_pending_request_count", "Queued requests", |s, out| per_model(s, out, |f| f.in_queue)),
+    gauge("nv_inference_pending_request_count", "Queued requests", |s, out| per_model(s, out, |c| c.in_queue)),
     gauge("nv_gpu_memory_total_bytes", "Usable device memory", |s, out| {
         out.integer(&[("gpu_uuid", s.name)], s.engine.device.memory_total_bytes);
     }),
@@ -432,14 +431,6 @@ const OUTCOMES: &[(InvocationOutcome, &str)] = &{
         (Refused, Refused.label()),
     ]
 };
-
-/// One sample for each loaded model; 0 until its first request.
-fn per_model(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&FunctionStatistics) -> u64) {
-    for model in &snapshot.models {
-        let labels: Labels<'_> = &[("model", &model.name), ("version", &model.version)];
-        out.integer(labels, function_of(snapshot, model).map_or(0, &value));
-    }
-}
 
 /// One sample for each tenant and class with a quota.
 fn per_tenant(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&TenantMemory) -> TenantBytes) {

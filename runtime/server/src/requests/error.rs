@@ -39,9 +39,9 @@ pub(crate) enum Kind {
     UnknownEncoding,
     /// A bug or a failed device.
     Internal,
-    /// A queue, memory or a quota is full.
+    /// Memory or a quota is full.
     Exhausted,
-    /// The model or the server does not accept requests now.
+    /// The queue is full, or the model or the server does not accept requests now.
     Unavailable,
     /// The deadline passed.
     DeadlineExceeded,

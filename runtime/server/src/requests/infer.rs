@@ -295,8 +295,9 @@ impl Drop for Record<'_> {
     fn drop(&mut self) {
         let duration = self.arrived.elapsed();
         self.app.recorder.note_request(self.device, self.class, self.outcome, duration);
-        if self.outcome == Outcome::Success {
-            self.model.latencies.note(self.class, duration);
+        match self.outcome {
+            Outcome::Success => self.model.latencies.note(self.class, duration),
+            _ => self.model.latencies.note_failure(duration),
         }
     }
 }

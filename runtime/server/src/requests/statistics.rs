@@ -42,7 +42,7 @@ fn entry(model: &Model, counts: &[&FunctionStatistics]) -> ModelStatistics {
         execution_count: sum(FunctionStatistics::executions),
         inference_stats: InferenceStatistics {
             success: DurationStatistics { count: run.count + hits.count, ns: run.ns + hits.ns },
-            fail: DurationStatistics { count: sum(|f| f.failure + f.rejected), ns: 0 },
+            fail: DurationStatistics { count: sum(|f| f.failure + f.rejected), ns: model.latencies.failure_ns() },
             queue: part(|f| f.queue_ns),
             compute_input: part(|f| f.input_ns),
             compute_infer: part(|f| f.compute_ns),
@@ -57,16 +57,16 @@ fn entry(model: &Model, counts: &[&FunctionStatistics]) -> ModelStatistics {
 /// The statistics of a graph: sums over its stages.
 fn graph_entry(model: &Model, counts: Counts) -> ModelStatistics {
     let part = |ns: u64| DurationStatistics { count: counts.success, ns };
-    let Counts { success, failure, queue_ns, input_ns, compute_ns, output_ns } = counts;
+    let Counts { success, rows, failure, failure_ns, queue_ns, input_ns, compute_ns, output_ns } = counts;
     ModelStatistics {
         name: model.name.clone(),
         version: model.version.clone(),
         last_inference: model.last_inference_ms(),
-        inference_count: success,
+        inference_count: rows,
         execution_count: success,
         inference_stats: InferenceStatistics {
             success: part(queue_ns + input_ns + compute_ns + output_ns),
-            fail: DurationStatistics { count: failure, ns: 0 },
+            fail: DurationStatistics { count: failure, ns: failure_ns },
             queue: part(queue_ns),
             compute_input: part(input_ns),
             compute_infer: part(compute_ns),

@@ -72,6 +72,14 @@ fn an_ensemble_runs_its_steps() {
     assert_eq!(daemon.get("/v2/models/e/ready").status, 200);
     let stats = daemon.get("/v2/models/e/stats").json();
     assert_eq!(stats["model_stats"][0]["inference_count"], 2);
+    assert_eq!(daemon.post("/v2/models/e/infer", &ASK.replace("[1,4]", "[4]")).status, 400);
+    let fail = &daemon.get("/v2/models/e/stats").json()["model_stats"][0]["inference_stats"]["fail"];
+    assert!(fail["count"] == 1 && fail["ns"].as_u64() > Some(0), "{fail}");
+    let metrics = daemon.metrics();
+    for (name, value) in [("success", 2), ("failure", 1)] {
+        let line = format!("nv_inference_request_{name}{{model=\"e\",version=\"1\",device=\"host:0\"}} {value}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
 }
 
 #[test]

@@ -50,6 +50,9 @@ fn the_same_question_is_run_once() {
         assert!(metrics.contains(line), "{line}{metrics}");
     }
     assert!(!metrics.contains("atoll_response_cache_bytes 0\n"), "two responses are kept");
+    let labels = "{model=\"toy\",version=\"1\",device=\"host:0\"}";
+    let success = format!("nv_inference_request_success{labels} {}\n", parts["success"]["count"]);
+    assert!(metrics.contains(&success), "answers from the cache count, as in Triton: {success}{metrics}");
 }
 
 #[test]

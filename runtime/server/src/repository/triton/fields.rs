@@ -95,7 +95,7 @@ const FIELDS: &[Known] = &[
     honoured("sequence_batching.state.output_name", "the output that becomes the input"),
     not_needed("sequence_batching.state.data_type", "that of the model holds"),
     not_needed("sequence_batching.state.dims", "those of the model hold"),
-    not_honoured("sequence_batching.state.initial_state", "states begin with zeros"),
+    not_needed("sequence_batching.state.initial_state", "states begin with zeros; a `data_file` is refused"),
     not_needed("sequence_batching.state.use_same_buffer_for_input_output", "it is always one buffer"),
     not_honoured("sequence_batching.state.use_growable_memory", "the memory of a state has its largest size")
         .unless(&["false"]),

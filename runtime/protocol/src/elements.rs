@@ -101,10 +101,10 @@ impl Sink {
             DataType::Bf16 => (bf16::from_f64(value).is_finite(), &bf16::from_f64(value).to_le_bytes()[..]),
             DataType::Fp32 => ((value as f32).is_finite(), &(value as f32).to_le_bytes()[..]),
             DataType::Fp64 => (value.is_finite(), &value.to_le_bytes()[..]),
-            _ => return Err(self.misfit(value)),
+            _ => return Err(self.misfit(format_args!("{value:?}"))),
         };
         if value.is_finite() && !is_finite {
-            return Err(self.misfit(value));
+            return Err(self.misfit(format_args!("{value:?}")));
         }
         self.bytes.extend_from_slice(bytes);
         Ok(())
@@ -306,6 +306,7 @@ mod tests {
         for (datatype, json, expected) in [
             (DataType::Uint8, "[256]", "256 is not a valid UINT8"),
             (DataType::Int32, "[1.5]", "1.5 is not a valid INT32"),
+            (DataType::Int8, "[1.0]", "1.0 is not a valid INT8"),
             (DataType::Bool, "[2]", "2 is not a valid BOOL"),
             (DataType::Fp32, "[1e300]", "is not a valid FP32"),
             (DataType::Fp16, "[70000]", "is not a valid FP16"),

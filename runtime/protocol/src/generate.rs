@@ -6,7 +6,7 @@
 use crate::elements::{FirstElement, JsonElements, decode};
 use crate::error::ProtocolError;
 use crate::infer::{InferRequest, InferResponse};
-use crate::json::{from_slice, to_vec};
+use crate::json::{from_body, to_vec};
 use crate::model::TensorMetadata;
 use crate::parameters::Parameters;
 use crate::predict::{Fields, shape};
@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 pub fn decode_generate(body: &[u8], inputs: &[TensorMetadata]) -> Result<InferRequest, ProtocolError> {
     let json = |error: serde_json::Error| ProtocolError::Json(error.to_string());
     let mut space = None;
-    let Fields(fields) = from_slice(body, &mut space).map_err(json)?;
+    let Fields(fields) = from_body(body, &mut space)?;
     let mut request = InferRequest::default();
     for (name, value) in fields {
         if let Some(input) = inputs.iter().find(|input| input.name == name) {

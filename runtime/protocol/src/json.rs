@@ -6,6 +6,7 @@
 //! read again; elements of float types ([`special`]) take these objects. To write the words, floats
 //! pass them as bytes, which no other type of this crate has, and [`to_vec`] writes bytes verbatim.
 
+use crate::error::ProtocolError;
 use serde::de::{Error as _, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::ser::Formatter;
@@ -15,8 +16,22 @@ use std::io;
 const WORDS: [(&[u8], &[u8]); 3] =
     [(b"NaN", br#"{"":0}"#), (b"Infinity", br#"{"":1}"#), (b"-Infinity", br#"{"":-1}"#)];
 
+/// Reads the object that a body is. `space` holds the text with replaced words, if it has any.
+///
+/// # Errors
+/// If it is no object. A structure could also be read from a list of its fields.
+pub(crate) fn from_body<'a, T: Deserialize<'a>>(
+    body: &'a [u8],
+    space: &'a mut Option<Vec<u8>>,
+) -> Result<T, ProtocolError> {
+    if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
+        return Err(ProtocolError::Json("it has to be an object".into()));
+    }
+    from_slice(body, space).map_err(|error| ProtocolError::Json(error.to_string()))
+}
+
 /// Reads a text. `space` holds the text with replaced words, if it has any.
-pub(crate) fn from_slice<'a, T: Deserialize<'a>>(
+fn from_slice<'a, T: Deserialize<'a>>(
     json: &'a [u8],
     space: &'a mut Option<Vec<u8>>,
 ) -> serde_json::Result<T> {

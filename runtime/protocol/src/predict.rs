@@ -7,7 +7,7 @@
 use crate::elements::decode;
 use crate::error::ProtocolError;
 use crate::infer::InferRequest;
-use crate::json::{begins_with_special, from_slice, special};
+use crate::json::{begins_with_special, from_body, special};
 use crate::limits::{DATA_DEPTH_MAX, TENSORS_MAX};
 use crate::model::TensorMetadata;
 use crate::parameters::Parameters;
@@ -55,8 +55,7 @@ impl PredictRequest {
     /// differ in shape.
     pub fn decode(body: &[u8], inputs: &[TensorMetadata]) -> Result<PredictRequest, ProtocolError> {
         let mut space = None;
-        let Body { instances, inputs: columns, parameters } =
-            from_slice(body, &mut space).map_err(|error| ProtocolError::Json(error.to_string()))?;
+        let Body { instances, inputs: columns, parameters } = from_body(body, &mut space)?;
         let (form, tensors) = match (instances, columns) {
             (Some(rows), None) => of_rows(rows, inputs)?,
             (None, Some(columns)) => (PredictForm::Columns, of_columns(columns, inputs)?),

@@ -109,7 +109,7 @@ fn mistakes_are_named() {
     let input = |json: &str| format!(r#"{{"inputs":[{json}]}}"#);
     let cases = [
         (String::new(), None, "EOF"),
-        ("[]".into(), None, "invalid"),
+        ("[]".into(), None, "it has to be an object"),
         (r#"{"inputs":5}"#.into(), None, "sequence"),
         ("{}".into(), None, "inputs"),
         ("{}".into(), Some(1000), "Inference-Header-Content-Length is 1000, but the body has 2 bytes"),

@@ -41,14 +41,6 @@ pub(crate) fn split(body: &[u8], json_bytes: Option<usize>) -> Result<(&[u8], Bi
     Ok((json, Binary { rest }))
 }
 
-/// Decodes the JSON part, with `space` for a changed text.
-pub(crate) fn from_json<'a, T: Deserialize<'a>>(
-    json: &'a [u8],
-    space: &'a mut Option<Vec<u8>>,
-) -> Result<T, ProtocolError> {
-    crate::json::from_slice(json, space).map_err(|e| ProtocolError::Json(e.to_string()))
-}
-
 pub(crate) fn check_count(what: &'static str, count: usize) -> Result<(), ProtocolError> {
     if count > TENSORS_MAX {
         return Err(ProtocolError::TooMany { what, count, most: TENSORS_MAX });

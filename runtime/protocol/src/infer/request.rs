@@ -2,6 +2,7 @@
 
 use super::body::{self, Encoded, Input, RawTensor, TensorJson};
 use crate::error::ProtocolError;
+use crate::json::from_body;
 use crate::parameters::Parameters;
 use crate::shared::{SharedRange, SharedTensor};
 use crate::tensor::Tensor;
@@ -70,7 +71,7 @@ impl InferRequest {
     pub fn decode(body: &[u8], json_bytes: Option<usize>) -> Result<InferRequest, ProtocolError> {
         let (json, mut binary) = body::split(body, json_bytes)?;
         let mut space = None;
-        let raw: RawRequest<'_> = body::from_json(json, &mut space)?;
+        let raw: RawRequest<'_> = from_body(json, &mut space)?;
         body::check_count("inputs", raw.inputs.len())?;
         body::check_count("outputs", raw.outputs.len())?;
         let (mut inputs, mut shared_inputs) = (Vec::with_capacity(raw.inputs.len()), Vec::new());

@@ -2,6 +2,7 @@
 
 use super::body::{self, Encoded, RawTensor, TensorJson};
 use crate::error::ProtocolError;
+use crate::json::from_body;
 use crate::parameters::Parameters;
 use crate::shared::SharedRange;
 use crate::tensor::{Tensor, check_text};
@@ -72,7 +73,7 @@ impl InferResponse {
     pub fn decode(body: &[u8], json_bytes: Option<usize>) -> Result<InferResponse, ProtocolError> {
         let (json, mut binary) = body::split(body, json_bytes)?;
         let mut space = None;
-        let raw: RawResponse<'_> = body::from_json(json, &mut space)?;
+        let raw: RawResponse<'_> = from_body(json, &mut space)?;
         body::check_count("outputs", raw.outputs.len())?;
         let output = |raw| binary.tensor(raw).map(|(tensor, binary)| OutputTensor { tensor, binary, shared: None });
         let outputs = raw.outputs.into_iter().map(output).collect::<Result<_, _>>()?;

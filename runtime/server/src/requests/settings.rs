@@ -66,6 +66,14 @@ pub(crate) fn set_logging(
 
 /// The level that a request asks for.
 fn level(current: LevelFilter, wanted: &Map<String, Value>) -> Result<LevelFilter, RequestError> {
+    for (name, value) in wanted.iter().filter(|(_, value)| !value.is_null()) {
+        let expected = match name.as_str() {
+            "log_verbose_level" if !value.is_u64() => "a whole number from 0",
+            switch if SWITCHES.iter().any(|(name, _)| *name == switch) && !value.is_boolean() => "true or false",
+            _ => continue,
+        };
+        return Err(RequestError::bad_request(format!("setting `{name}` is {expected}, not {value}")));
+    }
     let mut number = LEVELS.iter().position(|level| *level == current).unwrap_or(0);
     // Each switch that the request sets moves the level as far as it needs. Contradictions between
     // switches are found below.
@@ -232,7 +240,8 @@ mod tests {
             (r#"{"log_info": true, "log_error": false}"#, "log_info"),
             (r#"{"log_file": "/tmp/log"}"#, "`log_file` is \"\" and cannot be changed"),
             (r#"{"log_format": "ISO8601"}"#, "log_format"),
-            (r#"{"log_info": "yes"}"#, "log_info"),
+            (r#"{"log_info": "yes"}"#, "setting `log_info` is true or false, not \"yes\""),
+            (r#"{"log_verbose_level": -1}"#, "setting `log_verbose_level` is a whole number from 0, not -1"),
             (r#"{"level": "debug"}"#, "there is no setting `level`"),
         ] {
             let error = asked(LevelFilter::INFO, json).unwrap_err();

@@ -16,6 +16,15 @@ pub enum ProtocolError {
         /// Length of the body.
         body_bytes: usize,
     },
+    /// A body without JSON for a model with several inputs or none.
+    #[error(
+        "Inference-Header-Content-Length is 0, so the body is the input of a model with one input, and this one has \
+        {inputs}; describe the inputs in JSON"
+    )]
+    Raw {
+        /// Inputs of the model.
+        inputs: usize,
+    },
     /// Extra bytes after the last binary tensor.
     #[error(
         "{surplus} extra bytes follow the last tensor; the sum of all binary_data_size must equal the length of the \

@@ -2,6 +2,7 @@
 //! by the tensors' bytes.
 
 mod body;
+mod raw;
 mod request;
 mod response;
 

@@ -29,7 +29,14 @@ pub(super) async fn infer(
     // Again: versions may have been exchanged while the body arrived.
     let model = app.find(&caller, &path.name, path.version.as_deref())?;
     model.note_request();
-    let mut request = offload(bytes.len(), move || InferRequest::decode(&bytes, json_bytes)).await??;
+    let mut request = offload(bytes.len(), {
+        let model = model.clone();
+        move || match json_bytes {
+            Some(0) => InferRequest::of_raw(&model.client_inputs, model.has_rows(), &bytes),
+            json_bytes => InferRequest::decode(&bytes, json_bytes),
+        }
+    })
+    .await??;
     let (request, shared) = offload(fetch_weight(&request), {
         let (app, caller, model) = (app.clone(), caller.clone(), model.clone());
         move || fetch(&app, &caller, &model, &mut request).map(|shared| (request, shared))

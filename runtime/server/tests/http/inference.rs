@@ -40,6 +40,20 @@ fn decoded(answer: &Answer) -> InferResponse {
 }
 
 #[test]
+fn a_body_without_json_is_the_only_input() {
+    let daemon = Daemon::start();
+    let raw = |body: &[u8]| {
+        Connection::open(daemon.http).request("POST", INFER, &[("Inference-Header-Content-Length", "0")], body)
+    };
+    let answer = raw(&tensor().bytes.repeat(2));
+    let output = decoded(&answer).outputs.remove(0);
+    assert_eq!((output.binary, output.tensor.shape, output.tensor.bytes), (true, vec![2, 4], tensor().bytes.repeat(2)));
+    let refused = raw(&tensor().bytes[..12]);
+    assert_eq!(refused.status, 400);
+    assert!(refused.error().contains("3 elements do not fill whole rows of shape [-1, 4]"), "{}", refused.text());
+}
+
+#[test]
 fn both_forms_work_in_both_directions() {
     let daemon = Daemon::start();
     let json = daemon

@@ -44,7 +44,10 @@ impl InferRequest {
                 open.into_iter().for_each(|open| *open = size);
             }
             (_, _) if *datatype == DataType::Bytes => open.into_iter().for_each(|open| *open = 1),
-            (1, _) => return Err(refused(format!("{count} elements do not fill whole rows of shape {:?}", input.shape))),
+            (1, _) => {
+                let reason = format!("{count} elements do not fill whole rows of shape {:?}", input.shape);
+                return Err(refused(reason));
+            }
             _ => return Err(refused(format!("shape {:?} has several open sizes", input.shape))),
         }
         let mut parameters = Parameters::default();

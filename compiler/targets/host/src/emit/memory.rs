@@ -161,8 +161,13 @@ impl Emitter<'_> {
             }
             Address::Strided(pointer, stride) => {
                 self.compiler_barrier(order);
-                let pointers = self.spread_pointer(&pointer, stride);
-                self.gather(elem, count, &pointers)
+                let is_plain = matches!(order, Order::Weak | Order::Invariant);
+                if is_plain && count == 1 && stride == i64::from(2 * elem.bytes()) {
+                    vec![self.load_every_second(elem, &pointer)]
+                } else {
+                    let pointers = self.spread_pointer(&pointer, stride);
+                    self.gather(elem, count, &pointers)
+                }
             }
             Address::Each(pointers) => {
                 self.compiler_barrier(order);
@@ -254,11 +259,6 @@ impl Emitter<'_> {
         let first = self.w.cast("inttoptr", &first, Elem::Ptr);
         self.w.br_if(&any, otherwise, contiguous);
         first
-    }
-
-    pub(super) fn spread_pointer(&mut self, pointer: &Val, stride: i64) -> Val {
-        let steps = self.progression(Elem::I64, stride);
-        self.w.value(Ty { elem: Elem::Ptr, lanes: LANES }, format_args!("getelementptr i8, {pointer}, {steps}"))
     }
 
     fn gather(&mut self, elem: Elem, count: u32, pointers: &Val) -> Vec<Val> {

@@ -26,6 +26,7 @@ mod print;
 mod regions;
 mod rounding;
 mod spaces;
+mod strided;
 mod value;
 mod warp;
 

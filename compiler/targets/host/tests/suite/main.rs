@@ -23,4 +23,5 @@ mod reference;
 mod refusals;
 mod shared_object;
 mod spinning;
+mod strided;
 mod warps;

@@ -10,12 +10,17 @@
 )]
 
 use crate::writer::Writer;
-use atoll_ptx::{Name, Operand, ScalarType};
+use atoll_ptx::{Immediate, Name, Operand, ScalarType};
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// The difference between log2(e) and `LOG2_E`.
 const LOG2_E_LOW: f32 = 1.925_963e-8;
 const LN_2: f32 = std::f32::consts::LN_2;
+/// Up to here the reduction of angles in three steps is exact enough.
+const SMALL_ANGLE_MAX: f32 = 1e5;
+/// The bits of 2/pi behind a word with 0, with two bits before the point.
+const TWO_OVER_PI: [u32; 8] =
+    [0, 0x28be_60db, 0x9391_054a, 0x7f09_d5f4, 0x7d4d_3770, 0x36d8_a566, 0x4f10_e410, 0x7f94_58ea];
 
 impl Writer {
     pub(crate) fn fma(&mut self, a: &Operand, b: &Operand, c: &Operand) -> Operand {
@@ -214,8 +219,8 @@ impl Writer {
         self.fadd(&positive, &rest)
     }
 
-    /// Sine or, with `quarter = 1`, cosine: reduced to [-pi/4, pi/4] in three steps; accurate up to
-    /// about 1e5.
+    /// Sine or, with `quarter = 1`, cosine. Small angles are reduced to [-pi/4, pi/4] in three steps,
+    /// large ones behind a branch.
     pub(crate) fn sine(&mut self, x: &Operand, quarter: u32) -> Operand {
         let turns = self.fmul(x, &std::f32::consts::FRAC_2_PI.into());
         let turns = self.f32("cvt.rni.f32.f32", [turns]);
@@ -223,13 +228,20 @@ impl Writer {
         for part in [-1.570_796, -3.139_164_7e-7, -5.390_302_5e-15] {
             rest = self.fma(&turns, &part.into(), &rest);
         }
+        let quadrant = self.make(ScalarType::S32, "cvt.rzi.s32.f32", [turns]);
+        let magnitude = self.fabs(x);
+        let is_large = self.fcompare("gt", &magnitude, &SMALL_ANGLE_MAX.into());
+        self.when(Some(&is_large), |w| {
+            let (exact, turns) = w.reduced_large_angle(x);
+            w.emit("mov.f32", [rest.clone(), exact]);
+            w.emit("mov.b32", [(&quadrant).into(), turns.into()]);
+        });
         let square = self.fmul(&rest, &rest);
         let sine = self.polynomial(&square, &[-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]);
         let sine = self.fmul(&sine, &square);
         let sine = self.fma(&sine, &rest, &rest);
         let cosine = self.polynomial(&square, &[2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2, -0.5, 1.0]);
 
-        let quadrant = self.make(ScalarType::S32, "cvt.rzi.s32.f32", [turns]);
         let quadrant = self.make(ScalarType::S32, "add.s32", [quadrant.into(), quarter.into()]);
         let odd = self.make(ScalarType::B32, "and.b32", [(&quadrant).into(), 1.into()]);
         let is_odd = self.make(ScalarType::Pred, "setp.ne.s32", [odd.into(), 0.into()]);
@@ -238,6 +250,65 @@ impl Writer {
         let is_negative = self.make(ScalarType::Pred, "setp.ne.s32", [half.into(), 0.into()]);
         let negated = self.f32("neg.f32", [value.clone()]);
         self.fselect(&is_negative, &negated, &value)
+    }
+
+    /// An angle above [`SMALL_ANGLE_MAX`] as the rest and quarter turns, modulo 4 (Payne and Hanek): the
+    /// mantissa times 96 bits of 2/pi, those that matter for the exponent, as a number with two bits
+    /// before the point. The rest of an infinity is NaN.
+    fn reduced_large_angle(&mut self, x: &Operand) -> (Operand, Name) {
+        use ScalarType::{B32, B64, F64, S64, U32, U64};
+        let bits = self.make(B32, "mov.b32", [x.clone()]);
+        let mantissa = self.make(B32, "and.b32", [(&bits).into(), 0x007f_ffff.into()]);
+        let mantissa = self.make(B32, "or.b32", [mantissa.into(), 0x0080_0000.into()]);
+        let mantissa = self.make(B32, "shl.b32", [mantissa.into(), 8.into()]);
+        let mantissa = Operand::from(self.make(U64, "cvt.u64.u32", [mantissa.into()]));
+        let exponent = self.make(U32, "shr.u32", [(&bits).into(), 23.into()]);
+        let exponent = self.make(B32, "and.b32", [exponent.into(), 255.into()]);
+        let exponent = self.make(U32, "sub.s32", [exponent.into(), 126.into()]);
+        let shift = Operand::from(self.make(B32, "and.b32", [(&exponent).into(), 31.into()]));
+
+        // Three overlapping pairs of words, from the word of the exponent on.
+        let pair = |word: usize| ((u64::from(TWO_OVER_PI[word]) << 32) | u64::from(TWO_OVER_PI[word + 1])) as i64;
+        let mut pairs = [0, 1, 2].map(|part| self.make(B64, "mov.b64", [pair(part).into()]));
+        for word in 1..=4_usize {
+            let from = 32 * word as u32;
+            let is_beyond = self.make(ScalarType::Pred, "setp.ge.u32", [(&exponent).into(), from.into()]);
+            for (part, chosen) in pairs.iter_mut().enumerate() {
+                let (there, before) = (pair(word + part).into(), Operand::from(&*chosen));
+                *chosen = self.make(B64, "selp.b64", [there, before, (&is_beyond).into()]);
+            }
+        }
+        let [high, middle, low] = pairs.map(|pair| {
+            let shifted = self.make(B64, "shl.b64", [pair.into(), shift.clone()]);
+            Operand::from(self.make(U64, "shr.u64", [shifted.into(), 32.into()]))
+        });
+        let product = self.make(U64, "mul.lo.s64", [mantissa.clone(), low]);
+        let product = self.make(U64, "shr.u64", [product.into(), 32.into()]);
+        let product = self.make(U64, "mad.lo.s64", [mantissa.clone(), middle, product.into()]);
+        let top = self.make(U64, "mul.lo.s64", [mantissa, high]);
+        let top = self.make(B64, "shl.b64", [top.into(), 32.into()]);
+        let product = self.make(U64, "add.s64", [product.into(), top.into()]);
+
+        let rounded = self.make(U64, "add.s64", [(&product).into(), (1_i64 << 61).into()]);
+        let turns = self.make(U64, "shr.u64", [rounded.into(), 62.into()]);
+        let turns = self.make(U32, "cvt.u32.u64", [turns.into()]);
+        let fraction = self.make(B64, "shl.b64", [product.into(), 2.into()]);
+        let fraction = self.make(S64, "shr.s64", [fraction.into(), 2.into()]);
+        let fraction = self.make(F64, "cvt.rn.f64.s64", [fraction.into()]);
+        // 2^62 is a quarter turn.
+        let unit = std::f64::consts::FRAC_PI_2 / (1_u64 << 62) as f64;
+        let unit = Operand::Immediate(Immediate::F64(unit.to_bits()));
+        let rest = self.make(F64, "mul.f64", [fraction.into(), unit]);
+        let rest = self.f32("cvt.rn.f32.f64", [rest.into()]);
+
+        let is_negative = self.make(ScalarType::Pred, "setp.lt.s32", [bits.into(), 0.into()]);
+        let negated = self.f32("neg.f32", [rest.clone()]);
+        let rest = self.fselect(&is_negative, &negated, &rest);
+        // The difference is 0, and NaN for infinities.
+        let difference = self.fsub(x, x);
+        let rest = self.fadd(&rest, &difference);
+        let opposite = self.make(ScalarType::S32, "neg.s32", [(&turns).into()]);
+        (rest, self.make(B32, "selp.b32", [opposite.into(), turns.into(), is_negative.into()]))
     }
 
     /// `x^y` as `exp(y ln|x|)`, with the sign of an odd power and the special cases of IEEE 754

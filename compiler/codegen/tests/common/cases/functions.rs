@@ -67,11 +67,23 @@ pub fn functions() -> Vec<Model> {
         let y = m.op(Op::Pointwise(steps(F64, &[(op, &[Input(0)])])), &[x], F64, dims(&[1000]));
         models.push(m.output(&[y]));
     }
+    models.push(large_angles());
     for dtype in [F32, F64] {
         models.push(special_values(dtype));
         models.push(powers_and_remainders(dtype));
     }
     models
+}
+
+/// Sines and cosines of angles of every magnitude from 1e3 on, of infinities and NaN.
+fn large_angles() -> Model {
+    let mut m = Model::new("large_angles");
+    let angle = |i: i32| f64::from(10_f64.powf(3.0 + 35.5 * f64::from(i) / 996.0) as f32);
+    let mut values: Vec<f64> = (0..997).map(|i| if i % 3 == 0 { -angle(i) } else { angle(i) }).collect();
+    values.extend([f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
+    let x = m.input_of(dims(&[1000]), Tensor::floats(F32, vec![1000], values));
+    let outputs = [PointOp::Sin, PointOp::Cos].map(|op| m.f32(unary(op), &[x], &[1000]));
+    m.output(&outputs)
 }
 
 /// Infinities, zeros and NaN through every step; every step must propagate NaN.

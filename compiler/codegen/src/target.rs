@@ -49,6 +49,8 @@ pub struct TargetDescription {
     /// prefetches are worth an instruction: the rows of a product are then not staged, and the
     /// columns of the next round are prefetched.
     pub caches_like_shared: bool,
+    /// Smallest number of taps for which a depthwise convolution stages the image.
+    pub staged_taps_min: i64,
     /// Accumulators per thread of a product with few rows.
     pub gemv_accumulators: u32,
     /// Warps per block, for kernels whose warps do not cooperate.
@@ -109,6 +111,8 @@ impl TargetDescription {
             }),
             tall_products_max: 10 << 20,
             caches_like_shared: true,
+            // Staged pixels need no guards, which are vector instructions with AVX2.
+            staged_taps_min: if level == HostLevel::V3 { 9 } else { 16 },
             gemv_accumulators: 8,
             warps: 4,
             elements_per_block: 16 << 10,
@@ -138,6 +142,7 @@ impl TargetDescription {
             wide_gemm: None,
             tall_products_max: 0,
             caches_like_shared: false,
+            staged_taps_min: 16,
             gemv_accumulators: 1,
             warps: 4,
             elements_per_block: 2 << 10,

@@ -1,4 +1,4 @@
-//! Depthwise convolutions with large windows: a warp computes some rows of one channel, and keeps
+//! Depthwise convolutions that stage the image: a warp computes some rows of one channel, and keeps
 //! the pixels that it needs in shared memory, with padding around them.
 //!
 //! In shared memory a row of the image is followed by its padding, so a tap has the same offset
@@ -18,8 +18,6 @@ use atoll_frontend::tensor_graph::Conv;
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand};
 
-/// Smallest number of taps for which staging pays off.
-const TAPS_MIN: i64 = 16;
 /// Largest number of floats for the rows of one warp, staged pixels and sums together, so that all
 /// warps of a block stay in a first-level cache.
 const WARP_FLOATS_MAX: i64 = 1536;
@@ -47,10 +45,10 @@ struct Tile {
 
 impl Tile {
     /// `None` if the kernel does not support the convolution.
-    fn new(shapes: &Shapes) -> Option<Tile> {
+    fn new(target: &TargetDescription, shapes: &Shapes) -> Option<Tile> {
         let [down, across] = &shapes.axes[..] else { return None };
         let is_single = shapes.channels == 1 && shapes.filters == 1;
-        if !is_single || down.stride != 1 || across.stride != 1 || shapes.taps() < TAPS_MIN {
+        if !is_single || down.stride != 1 || across.stride != 1 || shapes.taps() < target.staged_taps_min {
             return None;
         }
         let (height, width) = (down.output.as_const()?, across.output.as_const()?);
@@ -100,7 +98,7 @@ pub(crate) fn depthwise(
     inputs: &[Tensor],
     output: &Tensor,
 ) -> Result<Option<Written>, CodegenError> {
-    let ([x, weights, extras @ ..], Some(tile)) = (inputs, Tile::new(shapes)) else { return Ok(None) };
+    let ([x, weights, extras @ ..], Some(tile)) = (inputs, Tile::new(target, shapes)) else { return Ok(None) };
     let warps = i64::from(target.warps);
     let shared_bytes = warps * tile.warp_bytes();
     if !matches!(x.dtype, DType::F32 | DType::F16 | DType::Bf16)

@@ -219,8 +219,8 @@ impl Writer {
         self.fadd(&positive, &rest)
     }
 
-    /// Sine or, with `quarter = 1`, cosine. Small angles are reduced to [-pi/4, pi/4] in three steps,
-    /// large ones behind a branch.
+    /// Sine or, with `quarter = 1`, cosine. Small angles are reduced to [-pi/4, pi/4] in three
+    /// steps, large ones behind a branch.
     pub(crate) fn sine(&mut self, x: &Operand, quarter: u32) -> Operand {
         let turns = self.fmul(x, &std::f32::consts::FRAC_2_PI.into());
         let turns = self.f32("cvt.rni.f32.f32", [turns]);
@@ -252,9 +252,9 @@ impl Writer {
         self.fselect(&is_negative, &negated, &value)
     }
 
-    /// An angle above [`SMALL_ANGLE_MAX`] as the rest and quarter turns, modulo 4 (Payne and Hanek): the
-    /// mantissa times 96 bits of 2/pi, those that matter for the exponent, as a number with two bits
-    /// before the point. The rest of an infinity is NaN.
+    /// An angle above [`SMALL_ANGLE_MAX`] as the rest and quarter turns, modulo 4 (Payne and
+    /// Hanek): the mantissa times 96 bits of 2/pi, those that matter for the exponent, as a number
+    /// with two bits before the point. The rest of an infinity is NaN.
     fn reduced_large_angle(&mut self, x: &Operand) -> (Operand, Name) {
         use ScalarType::{B32, B64, F64, S64, U32, U64};
         let bits = self.make(B32, "mov.b32", [x.clone()]);

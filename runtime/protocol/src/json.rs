@@ -13,8 +13,7 @@ use serde_json::ser::Formatter;
 use std::io;
 
 /// The words, and the objects in their place: the sign of an infinity, or 0 for NaN.
-const WORDS: [(&[u8], &[u8]); 3] =
-    [(b"NaN", br#"{"":0}"#), (b"Infinity", br#"{"":1}"#), (b"-Infinity", br#"{"":-1}"#)];
+const WORDS: [(&[u8], &[u8]); 3] = [(b"NaN", br#"{"":0}"#), (b"Infinity", br#"{"":1}"#), (b"-Infinity", br#"{"":-1}"#)];
 
 /// Reads the object that a body is. `space` holds the text with replaced words, if it has any.
 ///
@@ -31,10 +30,7 @@ pub(crate) fn from_body<'a, T: Deserialize<'a>>(
 }
 
 /// Reads a text. `space` holds the text with replaced words, if it has any.
-fn from_slice<'a, T: Deserialize<'a>>(
-    json: &'a [u8],
-    space: &'a mut Option<Vec<u8>>,
-) -> serde_json::Result<T> {
+fn from_slice<'a, T: Deserialize<'a>>(json: &'a [u8], space: &'a mut Option<Vec<u8>>) -> serde_json::Result<T> {
     match serde_json::from_slice(json) {
         Err(error) => match replaced(json) {
             Some(text) => serde_json::from_slice(space.insert(text)),

@@ -15,9 +15,7 @@ use super::text::{Labels, Samples};
 use super::usage::{billed_seconds, per_row, per_row_and, price_units};
 use crate::identity::Reason;
 use crate::places::Closed;
-use atoll_engine::{
-    Class, ComputeUnitUse, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory,
-};
+use atoll_engine::{Class, ComputeUnitUse, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory};
 use atoll_protocol::ModelState;
 use std::sync::atomic::Ordering;
 

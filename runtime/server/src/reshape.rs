@@ -33,6 +33,11 @@ pub(crate) fn seen(tensors: &[TensorMetadata], reshapes: &[Option<Reshape>]) -> 
 }
 
 impl Reshape {
+    /// The shape that the model gets or gives.
+    pub(crate) fn inner(&self) -> &[i64] {
+        &self.inner
+    }
+
     /// The shape that the model gets for a shape of a client; `None` if that does not fit.
     pub(crate) fn inward(&self, shape: &[i64]) -> Option<Vec<i64>> {
         moved(&self.outer, &self.inner, shape)
@@ -77,6 +82,21 @@ pub(crate) fn reshapes(graph: &KernelGraph, settings: &Settings) -> Result<Resha
     })
 }
 
+/// Checks the outputs that the configuration of an ensemble declares against those of its steps.
+/// Ensembles have no `reshape`.
+///
+/// # Errors
+/// If the steps make no such output, or one of another type or shape.
+pub(crate) fn declared(
+    what: &str,
+    declared: &[Declared],
+    known: &[TensorMetadata],
+    has_rows: bool,
+) -> Result<Vec<Option<Reshape>>, String> {
+    let plain = |tensor: &Declared| Declared { reshape: None, ..tensor.clone() };
+    check(what, &declared.iter().map(plain).collect::<Vec<_>>(), known, has_rows)
+}
+
 /// Checks tensors that a configuration declares against those of the model. Returns the shapes of
 /// those that clients see with another one, in the order of the model.
 ///
@@ -89,12 +109,28 @@ fn check(
     has_rows: bool,
 ) -> Result<Vec<Option<Reshape>>, String> {
     let mut reshapes = vec![None; known.len()];
+    for (at, tensor) in declared.iter().enumerate() {
+        if declared[..at].iter().any(|before| before.name == tensor.name) {
+            return Err(format!("{what} `{}` is declared twice; keep one", tensor.name));
+        }
+    }
     for tensor in declared {
         let at = known.iter().position(|known| known.name == tensor.name).ok_or_else(|| {
             let names: Vec<&str> = known.iter().map(|known| known.name.as_str()).collect();
             format!("unexpected {what} `{}`; the model has {}", tensor.name, names.join(", "))
         })?;
         reshapes[at] = one(what, tensor, &known[at], has_rows)?;
+    }
+    let is_missing = |known: &&TensorMetadata| !declared.iter().any(|tensor| tensor.name == known.name);
+    // Clients send all inputs. They may do without outputs.
+    if let Some(missing) = known.iter().find(is_missing).filter(|_| what == "input" && !declared.is_empty()) {
+        return Err(format!(
+            "the configuration declares {} of the {} inputs of the model; `{}` is missing: add it, or remove all \
+             inputs",
+            declared.len(),
+            known.len(),
+            missing.name
+        ));
     }
     Ok(reshapes)
 }
@@ -119,7 +155,10 @@ fn one(what: &str, tensor: &Declared, known: &TensorMetadata, has_rows: bool) ->
         ));
     }
     if tensor.reshape.is_none() {
-        return Ok(None);
+        // Sizes that the model leaves open and the configuration states.
+        let narrowed: Vec<i64> = inner.iter().zip(&known.shape).map(|(declared, known)| *declared.max(known)).collect();
+        let is_narrower = narrowed != known.shape;
+        return Ok(is_narrower.then(|| Reshape { outer: narrowed.clone(), inner: narrowed }));
     }
     // Without that, a shape of a client would not say which one the model gets.
     if parts(&outer).is_none_or(|outer| parts(&inner) != Some(outer)) {
@@ -164,6 +203,31 @@ mod tests {
         assert_eq!(variable.inward(&[5, 2, 3, 7]), Some(vec![5, 6, 7]));
         assert_eq!(variable.outward(&[5, 6, 7]), [5, 2, 3, 7]);
         assert_eq!(checked(declared(&[-1, 6], None), &[4, 6], false), Ok(None));
+        // A size that the model leaves open and the configuration states.
+        let narrower = checked(declared(&[4, 6], None), &[-1, 6], false).unwrap().unwrap();
+        assert_eq!((narrower.inward(&[4, 6]), narrower.inward(&[2, 6])), (Some(vec![4, 6]), None));
+        assert_eq!(narrower.outward(&[4, 6]), [4, 6]);
+        assert_eq!(checked(declared(&[6], None), &[-1, 6], true), Ok(None), "the rows stay open");
+    }
+
+    #[test]
+    fn all_inputs_are_declared_once_or_none_is() {
+        let known = ["x", "y"].map(|name| TensorMetadata {
+            name: name.into(),
+            datatype: DataType::Fp32,
+            shape: vec![4],
+            symbols: Vec::new(),
+        });
+        let [x, y] = ["x", "y"].map(|name| Declared { name: name.into(), ..declared(&[4], None) });
+        let checked = |what: &str, declared: &[Declared]| check(what, declared, &known, false).map(drop);
+        assert_eq!((checked("input", &[]), checked("input", &[y.clone(), x.clone()])), (Ok(()), Ok(())));
+        assert_eq!(checked("output", std::slice::from_ref(&x)), Ok(()));
+        let message = checked("input", std::slice::from_ref(&x)).unwrap_err();
+        assert!(message.contains("declares 1 of the 2 inputs") && message.contains("`y` is missing"), "{message}");
+        for what in ["input", "output"] {
+            let message = checked(what, &[x.clone(), y.clone(), x.clone()]).unwrap_err();
+            assert!(message.contains("`x` is declared twice"), "{message}");
+        }
     }
 
     #[test]

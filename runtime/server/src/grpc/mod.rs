@@ -13,7 +13,7 @@ mod describe;
 mod frames;
 mod health;
 mod infer;
-mod proto;
+pub(crate) mod proto;
 mod service;
 mod settings;
 mod status;

@@ -107,6 +107,9 @@ pub(crate) struct Settings {
     /// The number of the GPU to load it on, if there is no `device`.
     #[serde(skip)]
     pub(crate) gpu: Option<u32>,
+    /// The parameters of `config.pbtxt`, which clients can read.
+    #[serde(skip)]
+    pub(crate) parameters: BTreeMap<String, String>,
     /// What becomes of the fields of `config.pbtxt`.
     #[serde(skip)]
     pub(crate) notes: Vec<ConfigNote>,
@@ -263,6 +266,7 @@ impl Default for Settings {
             outputs: Vec::new(),
             warmup: Vec::new(),
             gpu: None,
+            parameters: BTreeMap::new(),
             notes: Vec::new(),
         }
     }

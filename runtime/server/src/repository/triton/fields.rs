@@ -1,6 +1,8 @@
 //! The fields of Triton's configuration, and what becomes of each here.
 
-use super::tree::{Message, Value, short};
+use super::ensemble::is_ensemble;
+use super::is_delayed;
+use super::tree::{Message, Value, decimal, short};
 use crate::limits::CONFIG_NOTES_MAX;
 use atoll_protocol::{ConfigNote, ConfigTreatment};
 
@@ -82,8 +84,12 @@ const FIELDS: &[Known] = &[
         "a request may always ask for less time",
     )
     .unless(&["true"]),
-    honoured("dynamic_batching.default_queue_policy.max_queue_size", "most requests of each class that may wait"),
+    honoured(
+        "dynamic_batching.default_queue_policy.max_queue_size",
+        "most requests of each class that may wait; if absent or 0, the daemon's `--queue-capacity`",
+    ),
     not_honoured("dynamic_batching.priority_queue_policy", "all levels have the default queue policy"),
+    honoured("sequence_batching", "the `state` pairs are kept between requests; without one, requests are independent"),
     not_honoured("sequence_batching.direct", "sequences are scheduled like other requests"),
     not_honoured("sequence_batching.oldest", "sequences are scheduled like other requests, and steps are not gathered"),
     honoured("sequence_batching.max_sequence_idle_microseconds", "how long an idle sequence is kept"),
@@ -119,7 +125,7 @@ const FIELDS: &[Known] = &[
     not_honoured("instance_group.profile", "one bundle serves all sizes"),
     not_honoured("instance_group.passive", "instances take requests").unless(&["false"]),
     not_honoured("instance_group.host_policy", "the daemon places its threads by itself"),
-    honoured("default_model_filename", "the file of a version that has no model.kg and no model.onnx"),
+    honoured("default_model_filename", "the file of each version; model.kg or model.onnx if absent"),
     not_honoured("cc_model_filenames", "one file serves all devices"),
     not_honoured("metric_tags", "metrics have the labels of the daemon"),
     honoured("parameters.device", "the device to load the model on, as in `host:1`"),
@@ -148,6 +154,9 @@ pub fn config_fields() -> impl Iterator<Item = (&'static str, ConfigTreatment, &
 pub(super) fn notes(config: &Message) -> Vec<ConfigNote> {
     let mut notes = Vec::new();
     collect(config, &mut notes);
+    if is_ensemble(config) {
+        notes.iter_mut().for_each(of_ensemble);
+    }
     notes
 }
 
@@ -167,8 +176,7 @@ fn collect(message: &Message, notes: &mut Vec<ConfigNote>) {
                 collect(inner, notes);
             }
             Value::Message(_) => note(notes, &path, known, ""),
-            Value::Scalar(text) if path == DELAY.path && text == "DELAY" => note(notes, &path, Some(&DELAY), text),
-            Value::Scalar(text) => note(notes, &path, known, text),
+            Value::Scalar(text) => note(notes, &path, special(message, &path, text).or(known), text),
         }
     }
 }
@@ -180,6 +188,54 @@ const DELAY: Known = not_honoured(
     "dynamic_batching.default_queue_policy.timeout_action",
     "DELAY: requests are not put off, so the model has no default timeout",
 );
+
+/// The timeout of a queue with that action.
+const TIMEOUT_OF_DELAY: Known = not_honoured(
+    "dynamic_batching.default_queue_policy.default_timeout_microseconds",
+    "with the timeout action DELAY there is none",
+);
+
+/// A queue without a limit.
+const UNLIMITED: Known = not_honoured(
+    "dynamic_batching.default_queue_policy.max_queue_size",
+    "0: each queue is bounded; the daemon's `--queue-capacity` holds, 64 if absent",
+);
+
+/// What becomes of a field with this value in this message, if it is not what the table says.
+fn special(message: &Message, path: &str, value: &str) -> Option<&'static Known> {
+    let delayed = [&DELAY, &TIMEOUT_OF_DELAY].into_iter().find(|known| known.path == path);
+    let unlimited = Some(&UNLIMITED).filter(|known| known.path == path && decimal(value) == "0");
+    delayed.filter(|_| is_delayed(message)).or(unlimited)
+}
+
+/// Fields that an ensemble honours. The others are those of the models that it calls.
+const OF_ENSEMBLES: &[&str] = &[
+    "name",
+    "max_batch_size",
+    "input.name",
+    "input.data_type",
+    "input.dims",
+    "output.name",
+    "output.data_type",
+    "output.dims",
+    "output.label_filename",
+];
+
+/// Corrects what becomes of a field of an ensemble.
+fn of_ensemble(note: &mut ConfigNote) {
+    let field = note.field.as_str();
+    let holds = OF_ENSEMBLES.contains(&field) || is_within(field, "ensemble_scheduling");
+    if holds || note.treatment != ConfigTreatment::Honoured {
+        return;
+    }
+    let text = match field {
+        "response_cache.enable" => "responses of ensembles are not kept; those of the models that it calls can be",
+        _ if is_within(field, "version_policy") => "an ensemble has the version 1",
+        _ if is_within(field, "model_warmup") => "ensembles run no samples; the models that it calls run theirs",
+        _ => "an ensemble has none of its own; the configurations of the models that it calls hold",
+    };
+    (note.treatment, note.note) = (ConfigTreatment::NotHonoured, text.into());
+}
 
 /// Whether a field lies in a message.
 fn is_within(field: &str, message: &str) -> bool {
@@ -241,6 +297,38 @@ mod tests {
         assert_eq!(named(text, ConfigTreatment::NotHonoured), Vec::<String>::new());
         let text = "model_transaction_policy { decoupled: true }";
         assert_eq!(named(text, ConfigTreatment::NotHonoured), ["model_transaction_policy.decoupled"]);
+    }
+
+    #[test]
+    fn values_that_contradict_each_other_are_not_honoured_together() {
+        let policy = |text: &str| format!("dynamic_batching {{ default_queue_policy {{ {text} }} }}");
+        let path = |field: &str| format!("dynamic_batching.default_queue_policy.{field}");
+        for action in ["DELAY", "1"] {
+            let text = policy(&format!("default_timeout_microseconds: 9 timeout_action: {action} max_queue_size: 0x0"));
+            let not_honoured = ["default_timeout_microseconds", "timeout_action", "max_queue_size"].map(path);
+            assert_eq!(named(&text, ConfigTreatment::NotHonoured), not_honoured);
+        }
+        let text = policy("default_timeout_microseconds: 9 max_queue_size: 1 timeout_action: REJECT");
+        assert_eq!(named(&text, ConfigTreatment::NotHonoured), Vec::<String>::new());
+        assert_eq!(named("sequence_batching { }", ConfigTreatment::Honoured), ["sequence_batching"]);
+    }
+
+    #[test]
+    fn ensembles_honour_less() {
+        let text = "platform: 'ensemble' max_batch_size: 4 input { name: 'x' dims: 4 reshape { shape: 4 } }
+            output { name: 'y' label_filename: 'l' } response_cache { enable: true }
+            ensemble_scheduling { step { model_name: 'm' } } model_warmup { name: 's' } version_policy { all {} }";
+        let honoured = [
+            "max_batch_size",
+            "input.name",
+            "input.dims",
+            "output.name",
+            "output.label_filename",
+            "ensemble_scheduling.step.model_name",
+        ];
+        assert_eq!(named(text, ConfigTreatment::Honoured), honoured);
+        let not_honoured = ["input.reshape", "response_cache.enable", "model_warmup.name", "version_policy.all"];
+        assert_eq!(named(text, ConfigTreatment::NotHonoured), not_honoured);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub use fields::config_fields;
 use super::scaling::ScalingSettings;
 use super::settings::{Declared, DynamicBatching, Settings, Warmup, WarmupData, WarmupInput};
 use super::versions::VersionPolicy;
+use crate::grpc::proto::inference::DataType;
 use crate::limits::{WARMUP_RUNS_MAX, WARMUP_SAMPLES_MAX};
 use atoll_engine::Class;
 use atoll_kgraph::size_ranges;
@@ -24,7 +25,7 @@ use atoll_protocol::limits::RANK_MAX;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
-use tree::{Message, short};
+use tree::{Message, decimal, short};
 
 /// The parameter with the target latency of instances, in milliseconds.
 const LATENCY: &str = "latency_ms";
@@ -62,6 +63,7 @@ fn read(config: &Message, name: &str) -> Result<Settings, String> {
     if let Some(twice) = SINGLE.iter().find(|field| config.count(field) > 1) {
         return Err(format!("{twice} is set {} times; keep one", config.count(twice)));
     }
+    one_of(config, &["dynamic_batching", "sequence_batching", "ensemble_scheduling"])?;
     if let Some(other) = config.text("name").filter(|other| !other.is_empty() && *other != name) {
         return Err(format!(
             "unexpected directory name '{name}' for model '{}': the two have to be equal, so rename one of them",
@@ -76,6 +78,7 @@ fn read(config: &Message, name: &str) -> Result<Settings, String> {
         outputs: declared(config, "output")?,
         warmup: warmup(config)?,
         gpu: gpu(config)?,
+        parameters: all_parameters(config).map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         notes: fields::notes(config),
         ..Settings::default()
     };
@@ -87,6 +90,28 @@ fn read(config: &Message, name: &str) -> Result<Settings, String> {
     parameters(config, &mut settings)?;
     instances(config, &mut settings)?;
     Ok(settings)
+}
+
+/// Refuses several fields of which a message has one.
+fn one_of(message: &Message, fields: &[&str]) -> Result<(), String> {
+    let set = fields.iter().filter(|field| message.count(field) > 0).map(|field| message.path_of(field));
+    let set: Vec<String> = set.collect();
+    match set.len() > 1 {
+        true => Err(format!("{} contradict each other; keep one", set.join(" and "))),
+        false => Ok(()),
+    }
+}
+
+/// The name of a data type, which the text format also takes by its number.
+fn data_type(text: &str) -> String {
+    let number = decimal(text).parse::<i32>().ok();
+    let known = number.and_then(|number| DataType::try_from(number).ok());
+    known.map_or(text, |known| known.as_str_name()).to_owned()
+}
+
+/// Whether requests whose time has passed are to be put off. Protobuf also takes the number.
+fn is_delayed(policy: &Message) -> bool {
+    matches!(policy.text("timeout_action"), Some("DELAY" | "1"))
 }
 
 fn version_policy(config: &Message) -> Result<VersionPolicy, String> {
@@ -140,7 +165,7 @@ fn batching(config: &Message, settings: &mut Settings) -> Result<(), String> {
     let Some(policy) = dynamic.message("default_queue_policy") else { return Ok(()) };
     settings.queue_capacity = policy.number("max_queue_size")?.and_then(NonZeroUsize::new);
     let timeout = policy.number("default_timeout_microseconds")?.and_then(NonZeroU64::new);
-    settings.timeout_us = timeout.filter(|_| policy.text("timeout_action") != Some("DELAY"));
+    settings.timeout_us = timeout.filter(|_| !is_delayed(policy));
     Ok(())
 }
 
@@ -155,7 +180,7 @@ fn declared(config: &Message, field: &str) -> Result<Vec<Declared>, String> {
         let name = tensor.text("name").filter(|name| !name.is_empty());
         Ok(Declared {
             name: name.ok_or_else(|| format!("one of `{field}` has no name"))?.to_owned(),
-            data_type: tensor.text("data_type").map(str::to_owned),
+            data_type: tensor.text("data_type").map(data_type),
             dims: Some(sizes(tensor, "dims")?).filter(|dims| !dims.is_empty()),
             reshape: tensor.message("reshape").map(|reshape| sizes(reshape, "shape")).transpose()?,
         })
@@ -209,7 +234,7 @@ fn warmup_input(entry: &Message) -> Result<WarmupInput, String> {
             ));
         }
     };
-    let data_type = value.text("data_type").unwrap_or_default().to_owned();
+    let data_type = data_type(value.text("data_type").unwrap_or_default());
     Ok(WarmupInput { name, data_type, dims: sizes(value, "dims")?, data })
 }
 

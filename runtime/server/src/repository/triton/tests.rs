@@ -30,11 +30,6 @@ fn a_real_configuration_is_read() {
         parameters { value { string_value: "other" } key: "elsewhere" }
         parameters { key: "device" }
         parameters { key: "symbols" value { string_value: "seq=1..9" } }
-        sequence_batching {
-          max_sequence_idle_microseconds: 5000000
-          state [ { input_name: "h" output_name: "hn" data_type: TYPE_FP32 dims: [ 1, -1 ] },
-                  { output_name: "cn" input_name: "c" } ]
-        }
     "#;
     let read = settings(text, "densenet_onnx").unwrap();
     let expected = Settings {
@@ -43,23 +38,63 @@ fn a_real_configuration_is_read() {
         device: Some("host:1".into()),
         gpu: Some(2),
         symbols: size_ranges("seq=1..9").unwrap(),
-        state: "h=hn,c=cn".parse().unwrap(),
-        session_idle_ms: NonZeroU64::new(5000),
         inputs: vec![Declared {
             name: "data_0".into(),
             data_type: Some("TYPE_FP32".into()),
             dims: Some(vec![3, 224, 224]),
             reshape: Some(vec![1, 3, 224, 224]),
         }],
+        parameters: [("a \" quote", "x }"), ("device", "host:1"), ("elsewhere", "other"), ("symbols", "seq=1..9")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
         notes: read.notes.clone(),
         ..Settings::default()
     };
     assert_eq!(read, expected);
     let not_honoured: Vec<&str> = read.not_honoured().map(|note| note.field.as_str()).collect();
-    let delay = "dynamic_batching.default_queue_policy.timeout_action";
-    let expected = ["instance_group.count", delay, "parameters.a \\\" quote", "parameters.elsewhere"];
+    let [delay, timeout] = ["timeout_action", "default_timeout_microseconds"]
+        .map(|field| format!("dynamic_batching.default_queue_policy.{field}"));
+    let expected = ["instance_group.count", &delay, &timeout, "parameters.a \\\" quote", "parameters.elsewhere"];
     assert_eq!(not_honoured, expected);
     assert_eq!(of(""), Ok(Settings::default()));
+}
+
+#[test]
+fn states_and_control_inputs_are_read() {
+    let text = r#"
+        sequence_batching {
+          max_sequence_idle_microseconds: 5000000
+          state [ { input_name: "h" output_name: "hn" data_type: TYPE_FP32 dims: [ 1, -1 ] },
+                  { output_name: "cn" input_name: "c" } ]
+          control_input { name: "START" control { kind: CONTROL_SEQUENCE_START } }
+        }
+    "#;
+    let read = of(text).unwrap();
+    assert_eq!((read.state, read.session_idle_ms), ("h=hn,c=cn".parse().unwrap(), NonZeroU64::new(5000)));
+    assert!(read.inputs.is_empty(), "none are declared");
+    let read = of(&format!("input {{ name: 'x' }} {text}")).unwrap();
+    assert_eq!(read.inputs.iter().map(|input| &*input.name).collect::<Vec<_>>(), ["x", "START"]);
+}
+
+#[test]
+fn one_scheduler_is_possible() {
+    let two = "dynamic_batching and sequence_batching contradict each other";
+    refused("dynamic_batching { } sequence_batching { }", two);
+    refused("ensemble_scheduling { } dynamic_batching { }", "dynamic_batching and ensemble_scheduling contradict");
+    let strategies = "sequence_batching.direct and sequence_batching.oldest contradict";
+    refused("sequence_batching { oldest { } direct { } }", strategies);
+    assert!(of("sequence_batching { direct { } }").is_ok());
+}
+
+#[test]
+fn numbers_of_the_text_format_are_read() {
+    let read = of("max_batch_size: 0x8 input { name: 'a' data_type: 11 dims: [ 010, -1 ] }").unwrap();
+    assert_eq!(read.max_batch_size, NonZeroU32::new(8));
+    assert_eq!((read.inputs[0].data_type.as_deref(), &read.inputs[0].dims), (Some("TYPE_FP32"), &Some(vec![8, -1])));
+    let json = settings_of_json(r#"{"input": [{"name": "a", "data_type": 13}]}"#, "m").unwrap();
+    assert_eq!(json.inputs[0].data_type.as_deref(), Some("TYPE_STRING"));
+    let timeout = "dynamic_batching { default_queue_policy { default_timeout_microseconds: 9 timeout_action: 1 } }";
+    assert_eq!(of(timeout).unwrap().timeout_us, None);
 }
 
 #[test]

@@ -91,11 +91,11 @@ impl<'a> Reader<'a> {
             }
             Some('"' | '\'') => {
                 // Texts that follow each other are one.
-                let mut text = String::new();
+                let mut bytes = Vec::new();
                 while let Some(quote @ ('"' | '\'')) = self.peek() {
-                    unescape(self.string(quote, path)?, &mut text);
+                    unescape(self.string(quote, path)?, &mut bytes);
                 }
-                Ok(Value::Scalar(text))
+                String::from_utf8(bytes).map(Value::Scalar).map_err(|_| format!("the string of `{path}` is no UTF-8"))
             }
             _ => match self.word() {
                 "" => Err(format!("`{path}` has no value")),
@@ -144,23 +144,69 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends a text whose common escape sequences are replaced; others stay as they are.
-fn unescape(text: &str, to: &mut String) {
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        let plain = match (letter, letters.as_str().chars().next()) {
-            ('\\', Some('n')) => '\n',
-            ('\\', Some('t')) => '\t',
-            ('\\', Some('r')) => '\r',
-            ('\\', Some(same @ ('\\' | '"' | '\''))) => same,
-            _ => {
-                to.push(letter);
-                continue;
+/// Appends a text whose escape sequences are replaced; unknown ones stay as they are.
+fn unescape(text: &str, to: &mut Vec<u8>) {
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        to.extend_from_slice(&rest.as_bytes()[..at]);
+        rest = &rest[at + 1..];
+        match escaped(rest) {
+            Some((Escaped::Byte(byte), bytes)) => {
+                to.push(byte);
+                rest = &rest[bytes..];
             }
-        };
-        letters.next();
-        to.push(plain);
+            Some((Escaped::Letter(letter), bytes)) => {
+                to.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = &rest[bytes..];
+            }
+            None => to.push(b'\\'),
+        }
     }
+    to.extend_from_slice(rest.as_bytes());
+}
+
+/// What an escape sequence stands for.
+enum Escaped {
+    Byte(u8),
+    Letter(char),
+}
+
+/// What the escape sequence at the beginning of a text, without its backslash, stands for, and the
+/// length of the sequence in bytes; `None` if there is no such sequence.
+fn escaped(text: &str) -> Option<(Escaped, usize)> {
+    let first = *text.as_bytes().first()?;
+    let plain = match first {
+        b'a' => 7,
+        b'b' => 8,
+        b'f' => 12,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'v' => 11,
+        b'\\' | b'"' | b'\'' | b'?' => first,
+        b'0'..=b'7' => {
+            let (number, digits) = digits(text, 8, 3)?;
+            return Some((Escaped::Byte(number as u8), digits));
+        }
+        b'x' | b'X' => {
+            let (number, digits) = digits(&text[1..], 16, 2)?;
+            return Some((Escaped::Byte(number as u8), 1 + digits));
+        }
+        b'u' | b'U' => {
+            let wanted = if first == b'u' { 4 } else { 8 };
+            let (number, digits) = digits(&text[1..], 16, wanted)?;
+            let letter = char::from_u32(number).filter(|_| digits == wanted)?;
+            return Some((Escaped::Letter(letter), 1 + digits));
+        }
+        _ => return None,
+    };
+    Some((Escaped::Byte(plain), 1))
+}
+
+/// The number at the beginning of a text, and how many digits it has, at most `most`.
+fn digits(text: &str, radix: u32, most: usize) -> Option<(u32, usize)> {
+    let count = text.chars().take(most).take_while(|letter| letter.is_digit(radix)).count();
+    Some((u32::from_str_radix(&text[..count], radix).ok()?, count))
 }
 
 #[cfg(test)]
@@ -179,11 +225,22 @@ mod tests {
         let inputs: Vec<_> = message.messages("input").map(|input| (input.path.as_str(), input.text("x"))).collect();
         assert_eq!(inputs, [("input", Some("1")), ("input", Some("2")), ("input", Some("3"))]);
         assert_eq!(parse(""), Ok(Message::default()));
+        let numbers = parse("a: 0x8 a: 010 a: -0X1f a: 0 a: 08 a: 0x a: 0x-1").unwrap();
+        let texts: Vec<_> = numbers.texts("a").map(super::super::tree::decimal).collect();
+        assert_eq!(texts, ["8", "8", "-31", "0", "08", "0x", "0x-1"]);
+        for (text, expected) in [
+            (r"a: 'p\x5fesc'", "p_esc"),
+            (r"a: '\141\u00e9\U0001f600\?'", "a\u{e9}\u{1f600}?"),
+            (r"a: '\xc3\xa9'", "\u{e9}"),
+            (r"a: '\q\u12'", r"\q\u12"),
+        ] {
+            assert_eq!(parse(text).unwrap().text("a"), Some(expected), "{text}");
+        }
     }
 
     #[test]
     fn damaged_ones_are_refused() {
-        for text in ["a {", "a }", "a: ", "a: [1", "a: \"x", ": 1", "a: [[1]]", "}", &"a {".repeat(40)] {
+        for text in ["a {", "a }", "a: ", "a: [1", "a: \"x", ": 1", "a: [[1]]", r"a: '\xff'", "}", &"a {".repeat(40)] {
             assert!(parse(text).is_err(), "{text}");
         }
         let long = format!("a {{ {}: 1 }}", "n".repeat(CONFIG_NAME_BYTES_MAX + 1));

@@ -2,6 +2,7 @@
 //! (`json.rs`).
 
 use crate::limits::CONFIG_NAME_BYTES_MAX;
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -87,7 +88,7 @@ impl Message {
     /// If one is no number of this type.
     pub(super) fn numbers<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Vec<T>, String> {
         let bad = |text: &str, error: T::Err| format!("{} is `{}`: {error}", self.path_of(name), short(text));
-        self.texts(name).map(|text| text.parse().map_err(|error| bad(text, error))).collect()
+        self.texts(name).map(|text| decimal(text).parse().map_err(|error| bad(text, error))).collect()
     }
 
     /// The number of a field that may be there once.
@@ -118,7 +119,22 @@ impl Message {
     }
 }
 
+/// A number as decimal text: the text format also has hexadecimal and octal integers, as in `0x10`
+/// and `020`.
+pub(super) fn decimal(text: &str) -> Cow<'_, str> {
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text), |digits| ("-", digits));
+    let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")).map(|digits| (digits, 16));
+    let octal = || digits.strip_prefix('0').filter(|digits| !digits.is_empty()).map(|digits| (digits, 8));
+    let Some((digits, radix)) = hexadecimal.or_else(octal) else { return text.into() };
+    // The parser of the standard library would accept a second sign.
+    let is_plain = digits.chars().all(|digit| digit.is_digit(radix));
+    match u64::from_str_radix(digits, radix) {
+        Ok(number) if is_plain => format!("{sign}{number}").into(),
+        _ => text.into(),
+    }
+}
+
 /// The beginning of a text that a message quotes.
-pub(super) fn short(text: &str) -> String {
+pub(in crate::repository) fn short(text: &str) -> String {
     text.chars().take(64).flat_map(char::escape_debug).collect()
 }

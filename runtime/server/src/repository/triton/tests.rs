@@ -117,8 +117,8 @@ fn batching_is_read() {
     let real_time = "max_batch_size: 2 parameters { key: 'batch_real_time' value { string_value: 'true' } }";
     assert!(options(real_time).unwrap().real_time);
     assert_eq!(options("max_batch_size: 0 dynamic_batching { }"), None);
-    refused("max_batch_size: -1", "max_batch_size is `-1`");
-    refused("max_batch_size: 8 dynamic_batching { preferred_batch_size: x }", "preferred_batch_size is `x`");
+    refused("max_batch_size: -1", "max_batch_size is `-1`, which is out of range");
+    refused("max_batch_size: 8 dynamic_batching { preferred_batch_size: x }", "preferred_batch_size is `x`, which is not a whole number");
     refused("dynamic_batching { priority_levels: 2 default_priority_level: 3 }", "default_priority_level is 3");
 }
 

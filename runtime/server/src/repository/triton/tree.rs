@@ -87,7 +87,10 @@ impl Message {
     /// # Errors
     /// If one is no number of this type.
     pub(super) fn numbers<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Vec<T>, String> {
-        let bad = |text: &str, error: T::Err| format!("{} is `{}`: {error}", self.path_of(name), short(text));
+        let bad = |text: &str, _: T::Err| {
+            let problem = if text.parse::<i128>().is_ok() { "is out of range" } else { "is not a whole number" };
+            format!("{} is `{}`, which {problem}", self.path_of(name), short(text))
+        };
         self.texts(name).map(|text| decimal(text).parse().map_err(|error| bad(text, error))).collect()
     }
 

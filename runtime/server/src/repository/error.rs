@@ -18,6 +18,8 @@ pub(crate) enum LoadError {
         {0}.kg, {0}.onnx or {0}/1/model.onnx"
     )]
     Unknown(String),
+    #[error("failed to load '{name}', failed to poll from model repository: `{name}` is no model: {why}")]
+    NoModel { name: String, why: String },
     #[error("failed to unload '{0}': there is no model `{0}` in the repository")]
     NotServed(String),
     #[error("the repository holds more than {MODELS_MAX} models")]
@@ -60,8 +62,8 @@ pub(crate) enum LoadError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(
-        "max_batch_size is {rows}, but the rows of {path} are not independent: {reason}; remove max_batch_size, or \
-        change the model"
+        "max_batch_size is {rows}, but the rows of {path} are not independent: {reason}; remove max_batch_size and put \
+        the rows into `dims`, or change the model"
     )]
     NotBatched { path: PathBuf, rows: u32, reason: String },
     #[error("the ensemble cannot be served: {0}")]

@@ -1,6 +1,7 @@
 //! Says what the daemon reads of the folder of a model.
 
 use super::Repository;
+use super::scan;
 use super::settings;
 use atoll_protocol::ModelExplanation;
 use std::io;
@@ -12,7 +13,10 @@ impl Repository {
     /// # Errors
     /// If the folder of the repository cannot be read.
     pub(crate) fn explain(&self, name: &str) -> io::Result<Option<ModelExplanation>> {
-        let Some(source) = self.scan()?.into_iter().find(|source| source.name == name) else { return Ok(None) };
+        let Some(source) = self.scan()?.into_iter().find(|source| source.name == name) else {
+            let explained = |problem| ModelExplanation { name: name.into(), problem, ..ModelExplanation::default() };
+            return Ok(scan::why_skipped(&self.folder, name).map(explained));
+        };
         let found: Vec<u64> = source.versions.iter().map(|version| version.number).collect();
         let mut explanation = ModelExplanation {
             name: name.into(),

@@ -5,15 +5,22 @@ use super::ensembles::steps;
 use super::error::LoadError;
 use super::exchange::Failure;
 use super::overrides::Overrides;
-use super::scan::Source;
+use super::scan::{self, Scan, Skipped, Source};
 use super::slot::State;
 use crate::inference::blocking;
 use std::time::Instant;
 
+/// Names a folder or a link that is no model.
+pub(super) fn log_skipped(skipped: &Skipped) {
+    let Skipped { name, why } = skipped;
+    tracing::warn!(folder = name, "the repository has `{name}`, which is not served: {why}");
+}
+
 impl Repository {
     /// Loads all models of the folder, bundles first. Failures are logged and shown in the index.
     pub(crate) async fn load_all(&self) {
-        let mut sources = self.scan().unwrap_or_default();
+        let Scan { mut sources, skipped } = scan::scan_all(&self.folder).unwrap_or_default();
+        skipped.iter().for_each(log_skipped);
         sources.sort_by_key(Source::form);
         for source in sources {
             // The failure has already been logged.
@@ -25,7 +32,7 @@ impl Repository {
     pub(crate) async fn load_named(&self, names: &[String]) {
         let mut sources = self.scan().unwrap_or_default();
         for name in names.iter().filter(|name| !sources.iter().any(|source| source.name == **name)) {
-            let error = LoadError::Unknown(name.clone());
+            let error = self.unknown(name);
             tracing::error!(model = name, %error, "not loaded");
             if let Ok(slot) = self.slot_of(name) {
                 slot.set_whole(State::Failed(error.to_string()));
@@ -53,8 +60,8 @@ impl Repository {
     }
 
     /// Loads the versions of a model that its policy wants, or reloads those whose file or settings
-    /// changed, and unloads the others. During a reload the old versions answer requests, except for
-    /// a moment during the exchange.
+    /// changed, and unloads the others. During a reload the old versions answer requests until all new
+    /// ones are ready.
     ///
     /// `may` says which models the caller may call. It is asked if the caller brings along the steps
     /// of an ensemble, because the steps run with the rights of the daemon.
@@ -67,7 +74,7 @@ impl Repository {
         let scanned = self.scan().map_err(|source| LoadError::Io { path: self.folder.clone(), source })?;
         let found = scanned.into_iter().find(|source| source.name == name);
         if overrides.is_empty() {
-            let source = found.ok_or_else(|| LoadError::Unknown(name.into()))?;
+            let source = found.ok_or_else(|| self.unknown(name))?;
             self.load_called_by(&source).await?;
             return self.load_source(source).await;
         }
@@ -80,6 +87,14 @@ impl Repository {
         }
         self.load_called_by(&source).await?;
         self.load_source(source).await
+    }
+
+    /// The error for a model that the folder does not have.
+    fn unknown(&self, name: &str) -> LoadError {
+        match scan::why_skipped(&self.folder, name) {
+            Some(why) => LoadError::NoModel { name: name.into(), why },
+            None => LoadError::Unknown(name.into()),
+        }
     }
 
     /// Unloads all versions of a model. Returns when their memory is free.

@@ -7,7 +7,7 @@ use crate::limits::{LOAD_FILE_DEPTH_MAX, LOAD_FILES_MAX, SETTINGS_BYTES_MAX};
 use crate::names::check_name;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -89,6 +89,8 @@ impl Overrides {
     ) -> Result<(Source, Option<TempDir>), LoadError> {
         if self.files.is_empty() {
             let source = found.ok_or_else(|| LoadError::Unknown(name.into()))?;
+            let again = |folder: &PathBuf| scan::layout_with(folder, name, self.config.as_deref().unwrap_or_default());
+            let source = source.folder.as_ref().and_then(|folder| again(folder).ok()).unwrap_or(source);
             return Ok((Source { config: self.config, ..source }, None));
         }
         let missing = "Load parameter 'config' must be specified for model file override";
@@ -98,8 +100,9 @@ impl Overrides {
             check_name(name).map_err(|reason| LoadError::Override(reason.to_string()))?;
         }
         let folder = write(scratch, &self.files)?;
-        let source = scan::triton_layout(folder.path(), name).ok_or_else(|| {
-            LoadError::Override("no version is available: none of the files is VERSION/model.onnx".into())
+        let source = scan::layout_with(folder.path(), name, &config).map_err(|why| {
+            let text = "no version is available: none of the files is VERSION/model.onnx";
+            LoadError::Override(format!("{text}; {why}"))
         })?;
         Ok((Source { config: Some(config), ..source }, Some(folder)))
     }

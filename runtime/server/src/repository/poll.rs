@@ -6,6 +6,8 @@
 //! The first scan after it is complete loads it again.
 
 use super::Repository;
+use super::load::log_skipped;
+use super::scan::Scan;
 use super::seen::stamps;
 use crate::inference::blocking;
 
@@ -16,10 +18,10 @@ impl Repository {
         let mut seen = self.seen.lock().await;
         let folder = self.folder.clone();
         let found = blocking(move || {
-            let sources = super::scan::scan(&folder)?;
-            Ok(sources.into_iter().map(|source| (stamps(&source), source)).collect::<Vec<_>>())
+            let Scan { sources, skipped } = super::scan::scan_all(&folder)?;
+            Ok((sources.into_iter().map(|source| (stamps(&source), source)).collect::<Vec<_>>(), skipped))
         });
-        let mut found = match found.await {
+        let (mut found, skipped) = match found.await {
             Some(Ok(found)) => found,
             Some(Err(error)) => {
                 let error: std::io::Error = error;
@@ -28,6 +30,7 @@ impl Repository {
             // The panic hook has reported the panic.
             None => return,
         };
+        seen.new_skipped(skipped).iter().for_each(log_skipped);
         for name in seen.gone(&found) {
             tracing::info!(model = name, "its file is gone");
             // A failure shows in the index.

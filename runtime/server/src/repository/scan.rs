@@ -5,15 +5,17 @@
 //! | `NAME.kg` | a bundle |
 //! | `NAME.onnx` | a model to compile |
 //! | `NAME/1/model.kg`, `NAME/1/model.onnx` | the same in Triton's layout, a folder for each version |
+//! | `NAME/1/model.onnx/model.onnx` | the same, with the files of its weights beside it |
 //! | `NAME.toml`, `NAME/atoll.toml`, `NAME/config.pbtxt` | settings, see `settings.rs` |
 //!
 //! If a bundle and an ONNX file have the same name, the bundle is served.
 
-use super::triton::ensemble::{self, Ensemble};
-use super::triton::tree::Message;
+use super::triton::ensemble;
+pub(super) use super::triton::ensemble::Ensemble;
+use super::triton::tree::{Message, short};
 use super::triton::{json, text};
 use crate::limits::{MODELS_MAX, SETTINGS_BYTES_MAX, VERSIONS_MAX};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
@@ -68,7 +70,7 @@ impl Source {
     /// along a configuration.
     pub(super) fn now(self) -> Source {
         let folder = self.folder.as_ref().filter(|_| self.config.is_none());
-        folder.and_then(|folder| triton_layout(folder, &self.name)).unwrap_or(self)
+        folder.and_then(|folder| triton_layout(folder, &self.name).ok()).unwrap_or(self)
     }
 
     /// Where files lie that the settings name.
@@ -78,12 +80,49 @@ impl Source {
     }
 }
 
+/// What a folder has.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Its models, by name.
+    pub(super) sources: Vec<Source>,
+    /// Folders and links that are no models, and why.
+    pub(super) skipped: BTreeSet<Skipped>,
+}
+
+/// A folder or a link that is no model.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Skipped {
+    pub(super) name: String,
+    pub(super) why: String,
+}
+
 /// All models of a folder, by name.
 pub(super) fn scan(folder: &Path) -> io::Result<Vec<Source>> {
+    scan_all(folder).map(|scan| scan.sources)
+}
+
+/// Why a folder or a link with this name is no model, if there is one.
+pub(super) fn why_skipped(folder: &Path, name: &str) -> Option<String> {
+    let scan = scan_all(folder).ok()?;
+    scan.skipped.into_iter().find(|skipped| skipped.name == name).map(|skipped| skipped.why)
+}
+
+/// All models of a folder, by name, and what is no model.
+pub(super) fn scan_all(folder: &Path) -> io::Result<Scan> {
     let mut sources: BTreeMap<String, Source> = BTreeMap::new();
+    let mut skipped = BTreeSet::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        let Some(source) = source(&path) else { continue };
+        let source = match source(&path) {
+            Ok(Some(source)) => source,
+            Ok(None) => continue,
+            Err(_) if skipped.len() == MODELS_MAX => continue,
+            Err(why) => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                skipped.insert(Skipped { name, why });
+                continue;
+            }
+        };
         if sources.len() >= MODELS_MAX {
             tracing::warn!(folder = %folder.display(), "more than {MODELS_MAX} models; ignoring the rest");
             break;
@@ -93,36 +132,65 @@ pub(super) fn scan(folder: &Path) -> io::Result<Vec<Source>> {
             _ => drop(sources.insert(source.name.clone(), source)),
         }
     }
-    Ok(sources.into_values().collect())
+    Ok(Scan { sources: sources.into_values().collect(), skipped })
 }
 
-/// The model in a file or folder of the repository. Hidden files and folders are skipped, since
-/// editors and downloads write incomplete files there.
-fn source(path: &Path) -> Option<Source> {
-    let file_name = path.file_name()?.to_str()?;
+/// The model in a file or folder of the repository; `None` for a file of another kind. Hidden files
+/// and folders are skipped, since editors and downloads write incomplete files there.
+///
+/// # Errors
+/// Why a folder or a link is no model.
+fn source(path: &Path) -> Result<Option<Source>, String> {
+    let Some(file_name) = path.file_name() else { return Ok(None) };
+    let Some(file_name) = file_name.to_str() else { return Err("its name is not valid UTF-8".into()) };
     if file_name.starts_with('.') {
-        return None;
+        return Ok(None);
     }
     if path.is_dir() {
-        return triton_layout(path, file_name);
+        return triton_layout(path, file_name).map(Some);
     }
-    let name = path.file_stem()?.to_str()?.to_string();
-    let version = VersionFile { number: 1, path: path.into(), form: Form::of(path)? };
-    Some(Source { name, versions: vec![version], folder: None, skipped: Vec::new(), config: None })
+    let name = path.file_stem().and_then(|name| name.to_str());
+    let (Some(name), Some(form)) = (name, Form::of(path)) else {
+        return if is_dangling(path) { Err(DANGLING.into()) } else { Ok(None) };
+    };
+    let version = VersionFile { number: 1, path: path.into(), form };
+    Ok(Some(Source { name: name.into(), versions: vec![version], folder: None, skipped: Vec::new(), config: None }))
+}
+
+/// Why a dangling link is skipped.
+const DANGLING: &str = "it is a link to a file or folder that does not exist";
+
+/// Whether a path is a link to nothing.
+fn is_dangling(path: &Path) -> bool {
+    path.is_symlink() && !path.exists()
 }
 
 /// The model in a folder of Triton's layout.
-pub(super) fn triton_layout(folder: &Path, name: &str) -> Option<Source> {
+///
+/// # Errors
+/// Why the folder is no model.
+pub(super) fn triton_layout(folder: &Path, name: &str) -> Result<Source, String> {
+    layout(folder, name, || config(folder))
+}
+
+/// The same for a load that brought along a configuration in JSON, which may name the files of
+/// versions. One that cannot be read names none; reading the settings says why.
+pub(super) fn layout_with(folder: &Path, name: &str, json: &str) -> Result<Source, String> {
+    layout(folder, name, || json::parse(json).ok())
+}
+
+fn layout(folder: &Path, name: &str, naming: impl Fn() -> Option<Message>) -> Result<Source, String> {
     let (mut versions, mut skipped) = (Vec::new(), Vec::new());
     // Read at most once, and only where it is needed.
     let named = std::cell::OnceCell::new();
-    for entry in std::fs::read_dir(folder).ok()?.flatten() {
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("it cannot be read: {error}"))?;
+    for entry in entries.flatten() {
         let path = entry.path();
         let Some(text) = path.file_name().and_then(|name| name.to_str()) else { continue };
         if !text.starts_with(|first: char| first.is_ascii_digit()) || !path.is_dir() {
             continue;
         }
-        match version(text, &path, || named.get_or_init(|| file_name(folder)).clone()) {
+        match version(text, &path, || named.get_or_init(|| file_name(&naming()?)).clone()) {
             Ok(version) => versions.push(version),
             Err(why) => skipped.push(format!("the folder `{text}` is no version: {why}")),
         }
@@ -137,13 +205,33 @@ pub(super) fn triton_layout(folder: &Path, name: &str) -> Option<Source> {
     if versions.is_empty() {
         // Without a version there is no model, unless it is made of others.
         let path = folder.join("config.pbtxt");
-        config(folder).filter(ensemble::is_ensemble)?;
+        let config = config(folder);
+        if !config.as_ref().is_some_and(ensemble::is_ensemble) {
+            return Err(why_no_model(config.as_ref(), &skipped));
+        }
         // Triton wants an empty folder for its version.
         skipped.clear();
         versions.push(VersionFile { number: 1, path, form: Form::Ensemble });
     }
-    Some(Source { name: name.into(), versions, folder: Some(folder.into()), skipped, config: None })
+    Ok(Source { name: name.into(), versions, folder: Some(folder.into()), skipped, config: None })
 }
+
+/// Why a folder without versions is no model.
+fn why_no_model(config: Option<&Message>, skipped: &[String]) -> String {
+    let of = |field: &str| {
+        let text = config.and_then(|config| config.text(field)).filter(|text| !text.is_empty())?;
+        Some(format!("; its config.pbtxt has the {field} `{}`", short(text)))
+    };
+    let kind = of("backend").or_else(|| of("platform")).unwrap_or_default();
+    let folders = match skipped.is_empty() {
+        true => "it has no folder whose name is a number above 0".to_owned(),
+        false => skipped.join(", and "),
+    };
+    format!("{folders}{kind}; ONNX models (model.onnx) and bundles (model.kg) are served")
+}
+
+/// The files of a version, unless the configuration names one. The first that exists is served.
+const STANDARD: [&str; 2] = ["model.kg", "model.onnx"];
 
 /// The version in a folder whose name begins with a digit, or why there is none. `named` is the name
 /// that the configuration gives to the files of versions.
@@ -153,18 +241,29 @@ fn version(text: &str, path: &Path, named: impl Fn() -> Option<String>) -> Resul
         return Err("its name begins with 0");
     }
     let number = text.parse::<u64>().map_err(|_| "its name is no number")?;
-    let standard = ["model.kg", "model.onnx"].map(|file| path.join(file));
-    let other = || named().map(|file| path.join(file)).filter(|path| path.is_file());
-    let path = standard.into_iter().find(|path| path.is_file()).or_else(other);
-    let path = path.ok_or("it has neither model.kg nor model.onnx")?;
+    let path = match named().filter(|name| name != STANDARD[1]) {
+        // Also if it does not exist: a load then fails and names it, as with Triton.
+        Some(name) => path.join(name),
+        None => {
+            let [bundle, onnx] = STANDARD.map(|file| path.join(file));
+            let has_onnx = onnx.is_file() || onnx.join(STANDARD[1]).is_file();
+            match bundle.is_file() {
+                true => bundle,
+                false if has_onnx => onnx,
+                false if is_dangling(&bundle) || is_dangling(&onnx) => return Err("its model is a dangling link"),
+                false => return Err("it has neither model.kg nor model.onnx"),
+            }
+        }
+    };
     let form = Form::of(&path).ok_or("its file is neither a bundle (.kg) nor an ONNX model (.onnx)")?;
+    // A folder with the model and the files of its weights.
+    let path = if form == Form::Onnx && path.is_dir() { path.join(STANDARD[1]) } else { path };
     Ok(VersionFile { number, path, form })
 }
 
-/// The name of the files of versions, if the configuration gives one. One that leads out of a
+/// The name of the files of versions, if a configuration gives one. One that leads out of a
 /// version's folder counts as none.
-fn file_name(folder: &Path) -> Option<String> {
-    let config = config(folder)?;
+fn file_name(config: &Message) -> Option<String> {
     let name = config.text("default_model_filename")?;
     let is_plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     (is_plain && !name.is_empty()).then(|| name.to_owned())
@@ -240,7 +339,9 @@ mod tests {
         };
         let summary: Vec<_> = found.iter().map(|source| (source.name.as_str(), versions(source))).collect();
         let e = vec![(1, Form::Onnx), (2, Form::Bundle), (10, Form::Bundle)];
+        // The second one does not have the file that the configuration names.
         let h = vec![(1, Form::Onnx), (2, Form::Onnx)];
+        assert!(found[3].versions[1].path.ends_with("h/2/other.onnx"));
         assert_eq!(summary, [("a", vec![(1, Form::Onnx)]), ("b", vec![(1, Form::Bundle)]), ("e", e), ("h", h)]);
         let skipped = &found[2].skipped;
         let expected = [
@@ -258,9 +359,68 @@ mod tests {
         file("h/5/model.onnx");
         std::fs::remove_dir_all(folder.path().join("h/1")).unwrap();
         assert_eq!(versions(&found[3].clone().now()), [(2, Form::Onnx), (5, Form::Onnx)]);
+        let skipped = scan_all(folder.path()).unwrap().skipped;
+        let expected = [
+            ("f", "no folder whose name is a number"),
+            ("g", "the folder `1` is no version: it has neither model.kg"),
+            ("i", "its file is neither a bundle"),
+        ];
+        assert_eq!(skipped.len(), expected.len(), "{skipped:?}");
+        for ((name, why), skipped) in expected.into_iter().zip(&skipped) {
+            assert!(skipped.name == name && skipped.why.contains(why), "{skipped:?}");
+        }
         let brought = Source { config: Some("{}".into()), ..found[3].clone() };
         assert_eq!(brought.clone().now(), brought);
         assert_eq!(found[0].clone().now(), found[0]);
         assert!(scan(&folder.path().join("nowhere")).is_err());
+    }
+    #[test]
+    fn the_file_that_the_configuration_names_is_served_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let version = folder.path().join("1");
+        std::fs::create_dir_all(version.join("large.onnx")).unwrap();
+        for file in ["model.onnx", "model.kg", "other.onnx", "large.onnx/model.onnx"] {
+            std::fs::write(version.join(file), "").unwrap();
+        }
+        for (name, expected) in [
+            ("other.onnx", "1/other.onnx"),
+            ("none.onnx", "1/none.onnx"),
+            ("large.onnx", "1/large.onnx/model.onnx"),
+            ("model.onnx", "1/model.kg"),
+            ("", "1/model.kg"),
+        ] {
+            std::fs::write(folder.path().join("config.pbtxt"), format!("default_model_filename: '{name}'")).unwrap();
+            let source = triton_layout(folder.path(), "m").unwrap();
+            assert!(source.versions[0].path.ends_with(expected), "{name}: {source:?}");
+        }
+        let brought = layout_with(folder.path(), "m", r#"{"default_model_filename": "large.onnx"}"#).unwrap();
+        assert!(brought.versions[0].path.ends_with("1/large.onnx/model.onnx"), "{brought:?}");
+        std::fs::write(folder.path().join("config.pbtxt"), "").unwrap();
+        std::fs::remove_file(version.join("model.kg")).unwrap();
+        std::fs::remove_file(version.join("model.onnx")).unwrap();
+        std::fs::rename(version.join("large.onnx"), version.join("model.onnx")).unwrap();
+        let source = triton_layout(folder.path(), "m").unwrap();
+        assert!(source.versions[0].path.ends_with("1/model.onnx/model.onnx"), "{source:?}");
+    }
+
+    #[test]
+    fn what_is_no_model_is_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let python = folder.path().join("python");
+        std::fs::create_dir_all(python.join("1")).unwrap();
+        std::fs::write(python.join("config.pbtxt"), "backend: 'python'").unwrap();
+        let linked = folder.path().join("linked/1");
+        std::fs::create_dir_all(&linked).unwrap();
+        std::os::unix::fs::symlink("/nowhere", linked.join("model.onnx")).unwrap();
+        std::os::unix::fs::symlink("/nowhere", folder.path().join("lost")).unwrap();
+        for (name, expected) in [
+            ("python", "it has neither model.kg nor model.onnx; its config.pbtxt has the backend `python`; ONNX"),
+            ("linked", "the folder `1` is no version: its model is a dangling link"),
+            ("lost", "a link to a file or folder that does not exist"),
+        ] {
+            let why = why_skipped(folder.path(), name).unwrap();
+            assert!(why.contains(expected), "{why}");
+        }
+        assert_eq!(why_skipped(folder.path(), "other"), None);
     }
 }

@@ -1,8 +1,8 @@
 //! Remembers the models and files that scans of the folder found, to detect changes.
 
-use super::scan::Source;
+use super::scan::{Skipped, Source};
 use super::settings;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,11 @@ pub(super) type Files = Vec<(PathBuf, Option<Stamp>)>;
 
 /// The files that the last scans found, by model.
 #[derive(Default)]
-pub(super) struct Seen(BTreeMap<String, Sight>);
+pub(super) struct Seen {
+    models: BTreeMap<String, Sight>,
+    /// What was no model.
+    skipped: BTreeSet<Skipped>,
+}
 
 struct Sight {
     files: Files,
@@ -50,19 +54,26 @@ pub(super) fn stamps(source: &Source) -> Files {
 impl Seen {
     /// Whether the last scan found the model, with the same files.
     pub(super) fn is_same(&self, name: &str, files: &Files) -> bool {
-        self.0.get(name).is_some_and(|sight| sight.files == *files && !sight.is_missing)
+        self.models.get(name).is_some_and(|sight| sight.files == *files && !sight.is_missing)
     }
 
     /// Records a model that a scan found.
     pub(super) fn note(&mut self, name: String, files: Files) {
-        self.0.insert(name, Sight { files, is_missing: false });
+        self.models.insert(name, Sight { files, is_missing: false });
+    }
+
+    /// Records what is no model. Returns what the last scan did not find.
+    pub(super) fn new_skipped(&mut self, skipped: BTreeSet<Skipped>) -> Vec<Skipped> {
+        let new = skipped.difference(&self.skipped).cloned().collect();
+        self.skipped = skipped;
+        new
     }
 
     /// Forgets and returns the models that this scan and the one before did not find.
     pub(super) fn gone(&mut self, found: &[(Files, Source)]) -> Vec<String> {
         let is_found = |name: &str| found.iter().any(|(_, source)| source.name == name);
         let mut gone = Vec::new();
-        self.0.retain(|name, sight| {
+        self.models.retain(|name, sight| {
             if is_found(name) {
                 return true;
             }

@@ -65,6 +65,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn explained(explanation: &ModelExplanation) -> String {
     let ModelExplanation { name, settings, versions, version_policy, served, skipped, fields, problem } = explanation;
     let listed = |versions: &[u64]| versions.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    if versions.is_empty() {
+        return format!("{name} is no model: {problem}\n");
+    }
     let mut text = String::new();
     // Writing to a string never fails.
     let noun = if versions.len() == 1 { "version" } else { "versions" };

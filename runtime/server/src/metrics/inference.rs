@@ -65,6 +65,18 @@ impl Counted {
     }
 }
 
+/// One sample for each model on the device; 0 until its first request.
+pub(super) fn per_function(
+    snapshot: &DeviceSnapshot<'_>,
+    out: &mut Samples<'_>,
+    value: fn(&FunctionStatistics) -> u64,
+) {
+    for model in &snapshot.models {
+        let labels: Labels<'_> = &[("model", &model.name), ("version", &model.version)];
+        out.integer(labels, function_of(snapshot, model).map_or(0, value));
+    }
+}
+
 /// One sample for each model on the device, and for each graph that counts there. Answers from the
 /// response cache count on the first device of their model.
 pub(super) fn per_model(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: fn(&Counted) -> u64) {

@@ -8,7 +8,7 @@
 
 use super::batches::{function_of, gather_seconds, rows};
 use super::executors;
-use super::inference::per_model;
+use super::inference::{per_function, per_model};
 use super::metric::{DeviceSnapshot, Kind, Metric, counter, gauge, histogram, of_daemon};
 use super::recorder::{BUCKETS_NS, CLASSES, Outcome, class_label};
 use super::text::{Labels, Samples};
@@ -92,10 +92,10 @@ pub(super) const METRICS: &[Metric] = &[
         }
     }),
     gauge("atoll_running_invocations", "Invocations that hold memory on the device", |s, out| {
-        per_model(s, out, |f| f.running)
+        per_function(s, out, |f| f.running)
     }),
     counter("atoll_rejected_requests_total", "Requests refused before they were queued", |s, out| {
-        per_model(s, out, |f| f.rejected)
+        per_function(s, out, |f| f.rejected)
     }),
     counter("atoll_preemptions_total", "Preemptions of running tasks", |s, out| out.integer(&[], s.engine.preemptions)),
     gauge("atoll_real_time_mode", "1 while real-time invocations are being served", |s, out| {
@@ -127,7 +127,7 @@ pub(super) const METRICS: &[Metric] = &[
         },
     ),
     counter("atoll_function_preemptions_total", "Preemptions of running tasks, by model", |s, out| {
-        per_model(s, out, |f| f.preemptions)
+        per_function(s, out, |f| f.preemptions)
     }),
     counter("atoll_parallel_branches_total", "Parts of invocations whose branches ran in parallel", |s, out| {
         out.integer(&[], s.engine.forks);

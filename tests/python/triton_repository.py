@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A Triton repository, and tritonclient against a daemon that serves it: versions, reshape, warm-up, an ensemble, and loads that bring a configuration and files.
+"""A Triton repository, and tritonclient against a daemon that serves it: versions, reshape, warm-up, an ensemble, loads that bring a configuration and files, and loads beside requests.
 
 triton_repository.py make REPOSITORY             writes the repository
 triton_repository.py check HTTP GRPC             exits with 1 and says what differed
@@ -8,6 +8,7 @@ triton_repository.py check HTTP GRPC             exits with 1 and says what diff
 import json
 import pathlib
 import sys
+import threading
 
 import numpy as np
 import tritonclient.grpc as over_grpc
@@ -78,7 +79,33 @@ def refused(words, call):
     raise AssertionError(f"{words} was not refused")
 
 
-def check(triton, client, is_grpc):
+def reloaded(triton, address, reload):
+    """Loads a model several times, while requests ask for it. Each gets an answer."""
+    stop, answers, wrong = threading.Event(), [], []
+
+    def asks():
+        client = triton.InferenceServerClient(address)
+        while not stop.is_set():
+            try:
+                answers.append(np.array_equal(ask(triton, client, "offset", X), X + 1))
+            except InferenceServerException as error:
+                wrong.append(str(error))
+
+    threads = [threading.Thread(target=asks) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for rows in (4, 5, 6, 7):
+            reload(json.dumps({"max_batch_size": rows}))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert answers and all(answers) and not wrong, (len(answers), wrong[:3])
+
+
+def check(triton, address, is_grpc):
+    client = triton.InferenceServerClient(address)
     images = X.reshape(2, 2, 2)
     for version, factor in [("1", 2), ("2", 3), ("", 3)]:
         got = ask(triton, client, "scale", images, version)
@@ -94,6 +121,15 @@ def check(triton, client, is_grpc):
     assert sorted((entry["name"], entry["version"]) for entry in entries) == [
         ("chain", "1"), ("offset", "1"), ("scale", "1"), ("scale", "2"),
     ], entries
+    # A load that is refused changes nothing.
+    sample = {"batch_size": 1, "inputs": {"none": {"data_type": "TYPE_FP32", "dims": [4], "zero_data": True}}}
+    for config in ({"model_warmup": [sample]}, {"max_batch_size": 4, "dynamic_batching": {"preferred_batch_size": [8]}}):
+        config = json.dumps(config | {"version_policy": {"all": {}}})
+        refused([""], lambda: client.load_model("scale", config=config))
+        for version, factor in [("1", 2), ("2", 3), ("", 3)]:
+            got = ask(triton, client, "scale", images, version)
+            assert np.array_equal(got, X * factor), (version, got)
+    reloaded(triton, address, lambda config: client.load_model("offset", config=config))
     # A configuration, then files, then what the repository has.
     client.load_model("scale", config=json.dumps({"max_batch_size": 4}))
     refused(["not found"], lambda: ask(triton, client, "scale", X, "1"))
@@ -112,6 +148,6 @@ def check(triton, client, is_grpc):
 if sys.argv[1] == "make":
     make(pathlib.Path(sys.argv[2]))
 else:
-    check(over_http, over_http.InferenceServerClient(sys.argv[2]), False)
-    check(over_grpc, over_grpc.InferenceServerClient(sys.argv[3]), True)
+    check(over_http, sys.argv[2], False)
+    check(over_grpc, sys.argv[3], True)
     print("all checks passed")

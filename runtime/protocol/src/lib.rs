@@ -42,8 +42,9 @@ pub use error::{ErrorBody, ProtocolError};
 pub use generate::{decode_generate, encode_generated};
 pub use infer::{Encoded, InferRequest, InferResponse, OutputTensor, RequestedOutput};
 pub use model::{
-    BatchStatistics, ConfigNote, ConfigState, ConfigTensor, ConfigTreatment, ConfigVersionPolicy, DurationStatistics,
-    DynamicBatching, InferenceStatistics, Live, ModelConfig, ModelMetadata, ModelReady, ModelStatistics,
+    BatchStatistics, ConfigNote, ConfigParameter, ConfigQueuePolicy, ConfigReshape, ConfigResponseCache, ConfigState,
+    ConfigTensor, ConfigTreatment, ConfigVersionPolicy, DurationStatistics, DynamicBatching, EnsembleScheduling,
+    EnsembleStep, InferenceStatistics, Live, ModelConfig, ModelMetadata, ModelReady, ModelStatistics,
     ModelStatisticsList, Ready, SequenceBatching, ServerMetadata, TensorMetadata,
 };
 pub use parameters::Parameters;

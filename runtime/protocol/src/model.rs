@@ -2,6 +2,7 @@
 
 use crate::datatype::DataType;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// `GET /v2/health/live`. KServe's client reads the body, Triton's the status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +93,56 @@ pub struct ModelConfig {
     /// The state of a sequence; `None` for a model without state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_batching: Option<SequenceBatching>,
+    /// The steps of an ensemble; `None` for other models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ensemble_scheduling: Option<EnsembleScheduling>,
+    /// Whether responses are kept and sent again; `None` if not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_cache: Option<ConfigResponseCache>,
+    /// The parameters of its configuration, as they are written.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, ConfigParameter>,
+}
+
+/// The steps of an ensemble.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnsembleScheduling {
+    /// The steps, in the order of the configuration.
+    pub step: Vec<EnsembleStep>,
+}
+
+/// A step of an ensemble: a call of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnsembleStep {
+    /// The model.
+    pub model_name: String,
+    /// Its version; the newest if it is below 1.
+    pub model_version: i64,
+    /// The tensor of the ensemble for each input of the model.
+    pub input_map: BTreeMap<String, String>,
+    /// The tensor of the ensemble for each output of the model.
+    pub output_map: BTreeMap<String, String>,
+}
+
+/// Whether responses are kept and sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigResponseCache {
+    /// Whether they are.
+    pub enable: bool,
+}
+
+/// The value of a parameter of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigParameter {
+    /// The value.
+    pub string_value: String,
+}
+
+/// Another shape of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigReshape {
+    /// The shape that the model gets or gives.
+    pub shape: Vec<i64>,
 }
 
 /// What becomes of a field of a model's `config.pbtxt`.
@@ -154,6 +205,18 @@ pub struct DynamicBatching {
     /// How long a request waits for others although the model is idle; 0 if the daemon chooses the
     /// delay from measurements.
     pub max_queue_delay_microseconds: u64,
+    /// Limits of the queue; `None` if they are the daemon's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_queue_policy: Option<ConfigQueuePolicy>,
+}
+
+/// Limits of a model's queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigQueuePolicy {
+    /// The deadline of requests that state none or a later one; 0 for none.
+    pub default_timeout_microseconds: u64,
+    /// Most requests of each class that may wait; 0 for the daemon's limit.
+    pub max_queue_size: u32,
 }
 
 /// Serving of sequences of requests.
@@ -187,11 +250,23 @@ pub struct ConfigTensor {
     pub data_type: String,
     /// Dimensions; -1 for a variable one.
     pub dims: Vec<i64>,
+    /// The shape of the model, if clients see another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reshape: Option<ConfigReshape>,
+    /// The file with the names of an output's classes.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label_filename: String,
 }
 
 impl From<&TensorMetadata> for ConfigTensor {
     fn from(tensor: &TensorMetadata) -> ConfigTensor {
-        ConfigTensor { name: tensor.name.clone(), data_type: tensor.datatype.config_name(), dims: tensor.shape.clone() }
+        ConfigTensor {
+            name: tensor.name.clone(),
+            data_type: tensor.datatype.config_name(),
+            dims: tensor.shape.clone(),
+            reshape: None,
+            label_filename: String::new(),
+        }
     }
 }
 

@@ -236,9 +236,9 @@ impl App {
     /// Loads the models that the model control mode loads at start.
     pub(crate) async fn load_at_start(&self) {
         match &self.model_control {
-            ModelControl::Explicit { load: Some(names) } => self.repository.load_named(names).await,
-            ModelControl::Explicit { load: None } | ModelControl::None => self.repository.load_all().await,
-            ModelControl::Poll { .. } => self.repository.poll().await,
+            ModelControl::Explicit { load: Some(names) } => self.repository.load_named(names, self).await,
+            ModelControl::Explicit { load: None } | ModelControl::None => self.repository.load_all(self).await,
+            ModelControl::Poll { .. } => self.repository.poll(self).await,
         }
     }
 
@@ -251,7 +251,7 @@ impl App {
         ticks.tick().await;
         loop {
             ticks.tick().await;
-            self.repository.poll().await;
+            self.repository.poll(self).await;
         }
     }
 

@@ -119,6 +119,14 @@ pub const DECODE_INLINE_BYTES_MAX: usize = 1 << 20;
 /// Most models in a repository. A longer index would not be readable.
 pub const MODELS_MAX: usize = 4096;
 
+/// How long requests that have found a version have to begin before it is unloaded: the time in which
+/// most bodies are decoded.
+pub const EXCHANGE_GRACE: Duration = Duration::from_millis(20);
+
+/// How long a version that was replaced stays for its requests. Those that still wait after it get an
+/// error, so that a load ends.
+pub const EXCHANGE_WAIT_MAX: Duration = Duration::from_secs(30);
+
 /// Most versions of a model that are considered. Each that is served takes room on a device.
 pub const VERSIONS_MAX: usize = 64;
 

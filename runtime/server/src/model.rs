@@ -1,5 +1,7 @@
 //! A loaded model: its metadata, and the check of requests against it.
 
+mod config;
+
 use crate::cache_counts::CacheCounts;
 use crate::graphs::work::GraphWork;
 use crate::hedging::Hedging;
@@ -12,10 +14,11 @@ use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor, InvokeError};
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{
-    ConfigState, ConfigTensor, DataType, DynamicBatching, InferRequest, MODEL_VERSION, ModelConfig, ModelMetadata,
-    RequestedOutput, ScoreGroups, SequenceBatching, Tensor, TensorMetadata,
+    ConfigState, DataType, EnsembleScheduling, InferRequest, MODEL_VERSION, ModelMetadata, RequestedOutput,
+    ScoreGroups, Tensor, TensorMetadata,
 };
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -40,6 +43,8 @@ pub(crate) struct Model {
     pub(crate) constant_bytes: u64,
     /// The stages, if it is a graph of functions.
     pub(crate) graph: Option<Arc<GraphWork>>,
+    /// The steps in Triton's form, if it is an ensemble.
+    ensemble: Option<EnsembleScheduling>,
     /// The tensors of the function.
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
@@ -54,6 +59,8 @@ pub(crate) struct Model {
     states: Vec<ConfigState>,
     /// Names of classes by output; an empty list for outputs without labels.
     labels: Vec<Vec<String>>,
+    /// Cloned by each request that has found the model.
+    in_use: Arc<()>,
     /// Set before its function is unloaded. The key may then belong to another version.
     retired: AtomicBool,
     /// Time of the last request, in milliseconds since 1970.
@@ -86,6 +93,12 @@ pub(crate) struct Wanted {
     pub(crate) classes: Option<usize>,
 }
 
+/// Counts a request of a model.
+#[derive(Debug)]
+pub(crate) struct InUse {
+    _models: Vec<Arc<()>>,
+}
+
 /// Why a request does not match the model. The client is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FitError {
@@ -100,6 +113,8 @@ pub(crate) enum FitError {
     Twice { what: &'static str, name: String },
     #[error("input `{given}` does not fit model `{model}`, which takes `{known}`")]
     Shape { model: String, given: String, known: String },
+    #[error("input `{name}` has {rows} rows, and max_batch_size of the ensemble `{model}` is {limit}; send fewer rows")]
+    Rows { model: String, name: String, rows: i64, limit: NonZeroU32 },
 }
 
 impl Model {
@@ -124,6 +139,7 @@ impl Model {
             digest: bundle.digest().into(),
             constant_bytes: bundle.weights().len() as u64,
             graph: None,
+            ensemble: None,
             client_inputs: tensor_metadata(graph, BufferKind::Input),
             client_outputs: tensor_metadata(graph, BufferKind::Output),
             inputs: tensor_metadata(graph, BufferKind::Input),
@@ -132,6 +148,7 @@ impl Model {
             rows_first: rows_first(graph),
             states: states(graph),
             labels: vec![Vec::new(); graph.buffers_of(BufferKind::Output).count()],
+            in_use: Arc::new(()),
             retired: AtomicBool::new(false),
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
@@ -175,6 +192,17 @@ impl Model {
             Some(Some(reshape)) => reshape.inward(&shape).ok_or_else(|| self.misfit(input, datatype, &shape)),
             _ => Ok(shape),
         }
+    }
+
+    /// Counts a request until the result is dropped; for a graph also as one of its models.
+    pub(crate) fn used(&self) -> InUse {
+        let stages = self.graph.iter().flat_map(|graph| graph.models());
+        InUse { _models: stages.map(|model| model.in_use.clone()).chain([self.in_use.clone()]).collect() }
+    }
+
+    /// Whether there are requests that [`Model::used`] counts.
+    pub(crate) fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.in_use) > 1
     }
 
     /// Rejects requests from now on, because the function is about to be unloaded.
@@ -247,16 +275,36 @@ impl Model {
             outputs: graph.outputs(),
             reshapes: Reshapes::default(),
             graph: Some(Arc::new(graph)),
+            ensemble: None,
             hedging: None,
             scaled: None,
             rows_first: false,
             states: Vec::new(),
             labels: Vec::new(),
+            in_use: Arc::new(()),
             retired: AtomicBool::new(false),
             last_inference_ms: AtomicU64::new(0),
             cache_counts: CacheCounts::default(),
             latencies: Latencies::default(),
         }
+    }
+
+    /// A graph with the settings of its ensemble.
+    pub(crate) fn of_ensemble(self, settings: Settings, scheduling: EnsembleScheduling) -> Model {
+        // The configuration leaves the rows out only if all tensors have them in front.
+        let mut tensors = self.client_inputs.iter().chain(&self.client_outputs);
+        let rows_first = tensors.all(|tensor| tensor.shape.first() == Some(&-1));
+        Model { settings, rows_first, ensemble: Some(scheduling), ..self }
+    }
+
+    /// Names of classes by output.
+    pub(crate) fn labels(&self) -> BTreeMap<String, Vec<String>> {
+        self.outputs.iter().map(|output| output.name.clone()).zip(self.labels.iter().cloned()).collect()
+    }
+
+    /// The most rows of a request, if the model has a limit.
+    pub(crate) fn rows_max(&self) -> Option<NonZeroU32> {
+        self.settings.max_batch_size
     }
 
     fn platform(&self) -> String {
@@ -297,47 +345,11 @@ impl Model {
         }
     }
 
-    pub(crate) fn config(&self) -> ModelConfig {
-        ModelConfig {
-            name: self.name.clone(),
-            platform: self.platform(),
-            backend: "atoll".into(),
-            version_policy: self.settings.version_policy.config(),
-            max_batch_size: self.max_batch_size(),
-            dynamic_batching: self.dynamic_batching(),
-            input: self.client_inputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
-            output: self.client_outputs.iter().map(|tensor| self.config_tensor(tensor)).collect(),
-            sequence_batching: self.keeps_state().then(|| SequenceBatching {
-                max_sequence_idle_microseconds: self.session_idle().as_micros().try_into().unwrap_or(u64::MAX),
-                state: self.states.clone(),
-            }),
-        }
-    }
-
     /// Triton's `max_batch_size`; 0 if the model has none or its rows are not the first dimension.
     /// Shapes in the configuration then include the rows.
     fn max_batch_size(&self) -> u32 {
         let rows = self.settings.max_batch_size.filter(|_| self.rows_first);
-        rows.map_or(0, std::num::NonZeroU32::get)
-    }
-
-    fn dynamic_batching(&self) -> Option<DynamicBatching> {
-        let options = self.settings.batching().filter(|options| options.gathers)?;
-        Some(DynamicBatching {
-            preferred_batch_size: options.preferred,
-            max_queue_delay_microseconds: options
-                .max_queue_delay
-                .map_or(0, |delay| u64::try_from(delay.as_micros()).unwrap_or(u64::MAX)),
-        })
-    }
-
-    /// A tensor as in Triton's configuration: without the rows if the model has a `max_batch_size`.
-    fn config_tensor(&self, tensor: &TensorMetadata) -> ConfigTensor {
-        let mut config = ConfigTensor::from(tensor);
-        if self.max_batch_size() > 0 {
-            config.dims.remove(0);
-        }
-        config
+        rows.map_or(0, NonZeroU32::get)
     }
 
     /// Whether the response cache keeps its responses: its settings enable it, it has no state, and
@@ -375,6 +387,7 @@ impl Model {
             if inputs[index].is_some() {
                 return Err(FitError::Twice { what: "input", name: tensor.name });
             }
+            self.check_rows(&tensor)?;
             let shape = self.inward(index, tensor.datatype, tensor.shape)?;
             inputs[index] = Some(InputTensor { dtype: dtype_of(tensor.datatype), shape, bytes: tensor.bytes });
         }
@@ -385,6 +398,16 @@ impl Model {
             });
         }
         Ok(Fitted { inputs: inputs.into_iter().flatten().collect(), outputs: self.wanted(outputs, binary)? })
+    }
+
+    /// Checks the rows of an input of an ensemble. The engine checks those of other models.
+    fn check_rows(&self, tensor: &Tensor) -> Result<(), FitError> {
+        let limit = self.settings.max_batch_size.filter(|_| self.ensemble.is_some());
+        let rows = tensor.shape.first().copied().unwrap_or(0);
+        match limit.filter(|limit| rows > i64::from(limit.get())) {
+            None => Ok(()),
+            Some(limit) => Err(FitError::Rows { model: self.name.clone(), name: tensor.name.clone(), rows, limit }),
+        }
     }
 
     /// Checks the name, datatype and shape of an input before its bytes are read.

@@ -132,6 +132,7 @@ impl Control {
             instance: None,
             deadline,
         };
+        let _in_use = model.used();
         let asked = Asked { price_max, id: call.id.as_deref().unwrap_or_default() };
         let result = run_graph(self.app.clone(), &self.app.engine, &permit, &model, request, class, asked).await;
         let result = result.or_refuse()?.or_refuse()?;

@@ -164,6 +164,9 @@ pub(crate) enum ManifestError {
     Condition { stage: String, text: String },
     #[error("stage `{stage}` calls function `{function}`, which {reason}")]
     Function { stage: String, function: String, reason: String },
+    /// The graph is not as the configuration of its ensemble says; the text is the reason.
+    #[error("{0}")]
+    Ensemble(String),
     #[error(transparent)]
     Graph(#[from] GraphError),
 }

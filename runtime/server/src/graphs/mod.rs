@@ -13,6 +13,7 @@ mod calls;
 mod costs;
 mod counts;
 mod desk;
+mod ensemble;
 mod manifest;
 mod processes;
 mod run;
@@ -23,6 +24,7 @@ pub(crate) use calls::{Answer, StageCall, Stages};
 pub(crate) use costs::{CostView, Rejected, rejection};
 pub(crate) use counts::Counts;
 pub(crate) use desk::{Desk, Limits};
+pub(crate) use ensemble::Ensemble;
 pub(crate) use manifest::ManifestError;
 pub(crate) use processes::{StageProcesses, StageUse};
 pub(crate) use run::{Asked, run_graph};
@@ -109,6 +111,8 @@ struct Checked {
 pub(crate) struct DeployedGraph {
     key: FunctionKey,
     pub(crate) manifest: Manifest,
+    /// Its configuration, if it is an ensemble.
+    ensemble: Option<Ensemble>,
     checked: Mutex<Checked>,
     counts: Arc<GraphCounts>,
 }
@@ -122,8 +126,13 @@ impl DeployedGraph {
     ///
     /// # Errors
     /// If the manifest is not valid.
-    pub(crate) fn of_ensemble(key: FunctionKey, manifest: &str) -> Result<DeployedGraph, ManifestError> {
-        Ok(DeployedGraph::new(key, manifest::parse(manifest)?))
+    pub(crate) fn of_ensemble(
+        key: FunctionKey,
+        manifest: &str,
+        ensemble: Ensemble,
+    ) -> Result<DeployedGraph, ManifestError> {
+        let graph = DeployedGraph::new(key, manifest::parse(manifest)?);
+        Ok(DeployedGraph { ensemble: Some(ensemble), ..graph })
     }
 
     /// The graph as a model that may be called over HTTP; `None` if it calls a private function,
@@ -139,7 +148,7 @@ impl DeployedGraph {
 
     fn new(key: FunctionKey, manifest: Manifest) -> DeployedGraph {
         let checked = Checked { callable: Err("it has not been checked yet".into()), at: None };
-        DeployedGraph { key, manifest, checked: Mutex::new(checked), counts: Arc::default() }
+        DeployedGraph { key, manifest, ensemble: None, checked: Mutex::new(checked), counts: Arc::default() }
     }
 
     /// The graph as a model. Checks it again if a function was deployed, replaced or removed.
@@ -215,7 +224,13 @@ impl DeployedGraph {
             processes: app.stage_processes(),
         };
         let costs = Costs::new(app.desk(), self.key.tenant.as_str(), graph.stages().len());
-        Ok(Arc::new(Model::of_graph(self.key.clone(), GraphWork::new(graph, works, shared, costs))))
+        let work = GraphWork::new(graph, works, shared, costs);
+        let labels = ensemble::labels(&work);
+        let model = Model::of_graph(self.key.clone(), work).with_labels(labels);
+        Ok(Arc::new(match &self.ensemble {
+            Some(ensemble) => ensemble.apply(model).map_err(ManifestError::Ensemble)?,
+            None => model,
+        }))
     }
 }
 

@@ -2,12 +2,14 @@
 
 use super::proto::inference as proto;
 use super::proto::inference::model_config::SchedulingChoice;
+use super::proto::inference::model_ensembling::Step;
 use super::proto::inference::model_metadata_response::TensorMetadata as TensorMessage;
 use super::proto::inference::model_sequence_batching::State;
 use super::proto::inference::model_version_policy::{All, Latest, PolicyChoice, Specific};
 use atoll_protocol::{
-    BatchStatistics, ConfigTensor, ConfigVersionPolicy, DurationStatistics, DynamicBatching, InferenceStatistics,
-    ModelConfig, ModelMetadata, ModelStatistics, SequenceBatching, TensorMetadata,
+    BatchStatistics, ConfigParameter, ConfigReshape, ConfigTensor, ConfigVersionPolicy, DurationStatistics,
+    DynamicBatching, EnsembleScheduling, EnsembleStep, InferenceStatistics, ModelConfig, ModelMetadata,
+    ModelStatistics, SequenceBatching, TensorMetadata,
 };
 
 pub(super) fn metadata(model: ModelMetadata) -> proto::ModelMetadataResponse {
@@ -33,15 +35,21 @@ pub(super) fn config(model: ModelConfig) -> proto::ModelConfig {
         data_type: data_type(&tensor.data_type),
         name: tensor.name,
         dims: tensor.dims,
+        reshape: tensor.reshape.map(reshape),
     };
     let output = |tensor: ConfigTensor| proto::ModelOutput {
         data_type: data_type(&tensor.data_type),
         name: tensor.name,
         dims: tensor.dims,
+        label_filename: tensor.label_filename,
+        reshape: tensor.reshape.map(reshape),
     };
-    // The message has room for only one of the two. Sequence batching takes precedence.
+    // The message has room for only one of them. Sequence batching takes precedence.
     let sequences = model.sequence_batching.map(|batching| SchedulingChoice::SequenceBatching(sequences(batching)));
     let batches = || model.dynamic_batching.map(|batching| SchedulingChoice::DynamicBatching(batches(batching)));
+    let steps = || model.ensemble_scheduling.map(|steps| SchedulingChoice::EnsembleScheduling(ensemble(steps)));
+    let parameter =
+        |(name, value): (String, ConfigParameter)| (name, proto::ModelParameter { string_value: value.string_value });
     proto::ModelConfig {
         name: model.name,
         platform: model.platform,
@@ -49,10 +57,26 @@ pub(super) fn config(model: ModelConfig) -> proto::ModelConfig {
         max_batch_size: i32::try_from(model.max_batch_size).unwrap_or(i32::MAX),
         input: model.input.into_iter().map(input).collect(),
         output: model.output.into_iter().map(output).collect(),
-        scheduling_choice: sequences.or_else(batches),
+        scheduling_choice: sequences.or_else(batches).or_else(steps),
+        parameters: model.parameters.into_iter().map(parameter).collect(),
         backend: model.backend,
         model_transaction_policy: Some(proto::ModelTransactionPolicy { decoupled: false }),
+        response_cache: model.response_cache.map(|cache| proto::ModelResponseCache { enable: cache.enable }),
     }
+}
+
+fn reshape(reshape: ConfigReshape) -> proto::ModelTensorReshape {
+    proto::ModelTensorReshape { shape: reshape.shape }
+}
+
+fn ensemble(scheduling: EnsembleScheduling) -> proto::ModelEnsembling {
+    let step = |step: EnsembleStep| Step {
+        model_name: step.model_name,
+        model_version: step.model_version,
+        input_map: step.input_map.into_iter().collect(),
+        output_map: step.output_map.into_iter().collect(),
+    };
+    proto::ModelEnsembling { step: scheduling.step.into_iter().map(step).collect() }
 }
 
 fn policy(policy: ConfigVersionPolicy) -> proto::ModelVersionPolicy {
@@ -72,6 +96,10 @@ fn batches(batching: DynamicBatching) -> proto::ModelDynamicBatching {
     proto::ModelDynamicBatching {
         preferred_batch_size: batching.preferred_batch_size.into_iter().map(size).collect(),
         max_queue_delay_microseconds: batching.max_queue_delay_microseconds,
+        default_queue_policy: batching.default_queue_policy.map(|policy| proto::ModelQueuePolicy {
+            default_timeout_microseconds: policy.default_timeout_microseconds,
+            max_queue_size: policy.max_queue_size,
+        }),
     }
 }
 

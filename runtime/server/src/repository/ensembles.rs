@@ -4,9 +4,12 @@
 use super::Repository;
 use super::error::LoadError;
 use super::exchange::Failure;
+use super::labels;
 use super::scan::{self, Form, Source};
+use super::settings::Settings;
 use super::slot::{Slot, State};
-use crate::graphs::DeployedGraph;
+use crate::graphs::{DeployedGraph, Ensemble, Functions};
+use crate::inference::blocking;
 use atoll_engine::FunctionKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,17 +72,35 @@ impl Repository {
         Ok(sources.into_iter().filter(|other| called.contains(&other.name)).collect())
     }
 
-    /// Serves an ensemble instead of what has its name now.
-    pub(super) async fn exchange_graph(&self, slot: &Slot, source: &Source) -> Result<(), Failure> {
+    /// Serves an ensemble instead of what has its name now. One that its models do not fit is only
+    /// put there if nothing is served; it is ready as soon as they do.
+    pub(super) async fn exchange_graph(
+        &self,
+        slot: &Slot,
+        source: &Source,
+        settings: Settings,
+        functions: &dyn Functions,
+    ) -> Result<(), Failure> {
         self.called_by(source)?;
-        let ensemble = scan::ensemble(source).map_err(LoadError::Ensemble)?;
-        let graph = DeployedGraph::of_ensemble(FunctionKey::local(&source.name), &ensemble.manifest);
+        let scan::Ensemble { manifest, scheduling, .. } = scan::ensemble(source).map_err(LoadError::Ensemble)?;
+        let (folder, files) = (source.files_folder().to_owned(), settings.labels.clone());
+        let outputs: Vec<String> = settings.outputs.iter().map(|output| output.name.clone()).collect();
+        let read = move || labels::read(&folder, &files, &outputs);
+        let labels = blocking(read).await.ok_or(LoadError::Panicked)?.map_err(LoadError::from)?;
+        let ensemble = Ensemble { settings, labels, scheduling };
+        let graph = DeployedGraph::of_ensemble(FunctionKey::local(&source.name), &manifest, ensemble);
         let graph = graph.map_err(|error| LoadError::Ensemble(error.to_string()))?;
-        for (version, model) in slot.ready() {
-            slot.set(version, State::Unloading);
-            self.unload_function(&model).await?;
+        let old = slot.ready();
+        let is_served = !old.is_empty() || slot.graph().is_some_and(|graph| graph.callable(functions).is_ok());
+        match graph.callable(functions) {
+            Ok(_) => tracing::info!(model = source.name, "ready"),
+            Err(reason) if is_served => return Err(LoadError::Ensemble(reason).into()),
+            Err(reason) => tracing::error!(model = source.name, reason, "the ensemble cannot be called"),
         }
         slot.set_only(VERSION, State::Graph(Arc::new(graph)));
+        for model in old.values() {
+            self.unload_ended(model).await?;
+        }
         Ok(())
     }
 }

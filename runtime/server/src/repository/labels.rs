@@ -22,10 +22,14 @@ pub(crate) enum LabelsError {
 /// Labels by output.
 pub(crate) type Labels = BTreeMap<String, Vec<String>>;
 
-/// Reads the files of labels, given by output, from the folder of the model.
-pub(super) fn read(folder: &Path, files: &BTreeMap<String, String>, bundle: &Bundle) -> Result<Labels, LabelsError> {
-    let outputs: Vec<&str> = bundle.graph().buffers_of(BufferKind::Output).map(|(_, of)| of.name.as_str()).collect();
-    if let Some(unknown) = files.keys().find(|output| !outputs.contains(&output.as_str())) {
+/// The outputs of a bundle.
+pub(super) fn outputs(bundle: &Bundle) -> Vec<String> {
+    bundle.graph().buffers_of(BufferKind::Output).map(|(_, of)| of.name.clone()).collect()
+}
+
+/// Reads the files of labels, given by output, from the folder of the model, which has these outputs.
+pub(super) fn read(folder: &Path, files: &BTreeMap<String, String>, outputs: &[String]) -> Result<Labels, LabelsError> {
+    if let Some(unknown) = files.keys().find(|output| !outputs.contains(output)) {
         return Err(LabelsError::NoOutput(unknown.clone()));
     }
     files.iter().map(|(output, file)| Ok((output.clone(), read_file(folder, output, file)?))).collect()

@@ -5,8 +5,9 @@ use super::ensembles::steps;
 use super::error::LoadError;
 use super::exchange::Failure;
 use super::overrides::Overrides;
-use super::scan::{self, Scan, Skipped, Source};
+use super::scan::{self, Form, Scan, Skipped, Source};
 use super::slot::State;
+use crate::graphs::Functions;
 use crate::inference::blocking;
 use std::time::Instant;
 
@@ -18,18 +19,19 @@ pub(super) fn log_skipped(skipped: &Skipped) {
 
 impl Repository {
     /// Loads all models of the folder, bundles first. Failures are logged and shown in the index.
-    pub(crate) async fn load_all(&self) {
+    /// `functions` has what the steps of ensembles call, here and below.
+    pub(crate) async fn load_all(&self, functions: &dyn Functions) {
         let Scan { mut sources, skipped } = scan::scan_all(&self.folder).unwrap_or_default();
         skipped.iter().for_each(log_skipped);
         sources.sort_by_key(Source::form);
         for source in sources {
             // The failure has already been logged.
-            let _ = self.load_source(source).await;
+            let _ = self.load_source(source, functions).await;
         }
     }
 
     /// Loads the named models, bundles first. A model that is not in the folder counts as failed.
-    pub(crate) async fn load_named(&self, names: &[String]) {
+    pub(crate) async fn load_named(&self, names: &[String], functions: &dyn Functions) {
         let mut sources = self.scan().unwrap_or_default();
         for name in names.iter().filter(|name| !sources.iter().any(|source| source.name == **name)) {
             let error = self.unknown(name);
@@ -43,17 +45,17 @@ impl Repository {
         for source in sources {
             // A failure of a called model has been logged. An ensemble that contradicts itself fails
             // below again.
-            let _ = self.load_called_by(&source).await;
+            let _ = self.load_called_by(&source, functions).await;
             // The failure has already been logged.
-            let _ = self.load_source(source).await;
+            let _ = self.load_source(source, functions).await;
         }
     }
 
     /// Loads the models that an ensemble calls, unless they are loaded, as Triton does.
-    async fn load_called_by(&self, source: &Source) -> Result<(), LoadError> {
+    async fn load_called_by(&self, source: &Source, functions: &dyn Functions) -> Result<(), LoadError> {
         for called in self.called_by(source)? {
             if self.slot(&called.name).is_none_or(|slot| !slot.has_ready()) {
-                self.load_source(called).await?;
+                self.load_source(called, functions).await?;
             }
         }
         Ok(())
@@ -70,13 +72,14 @@ impl Repository {
         name: &str,
         overrides: Overrides,
         may: &(dyn Fn(&str) -> bool + Sync),
+        functions: &dyn Functions,
     ) -> Result<(), LoadError> {
         let scanned = self.scan().map_err(|source| LoadError::Io { path: self.folder.clone(), source })?;
         let found = scanned.into_iter().find(|source| source.name == name);
         if overrides.is_empty() {
             let source = found.ok_or_else(|| self.unknown(name))?;
-            self.load_called_by(&source).await?;
-            return self.load_source(source).await;
+            self.load_called_by(&source, functions).await?;
+            return self.load_source(source, functions).await;
         }
         let (name, scratch) = (name.to_owned(), self.scratch.clone());
         let source = blocking(move || overrides.source(&name, found, &scratch));
@@ -85,8 +88,8 @@ impl Repository {
         if let Some(refused) = steps(&source)?.iter().find(|model| !may(model)) {
             return Err(LoadError::Ensemble(format!("it calls the function `{refused}`, which is not deployed")));
         }
-        self.load_called_by(&source).await?;
-        self.load_source(source).await
+        self.load_called_by(&source, functions).await?;
+        self.load_source(source, functions).await
     }
 
     /// The error for a model that the folder does not have.
@@ -140,13 +143,15 @@ impl Repository {
         Ok(())
     }
 
-    pub(super) async fn load_source(&self, source: Source) -> Result<(), LoadError> {
+    pub(super) async fn load_source(&self, source: Source, functions: &dyn Functions) -> Result<(), LoadError> {
         let slot = self.slot_of(&source.name)?;
         let _turn = slot.changing.lock().await;
         // The folder may have changed since the scan, while another load held the turn.
         let source = source.now();
         let start = Instant::now();
-        match self.exchange(&slot, &source).await {
+        match self.exchange(&slot, &source, functions).await {
+            // An ensemble has been reported where it was checked against its models.
+            Ok(()) if source.form() == Form::Ensemble => Ok(()),
             Ok(()) => {
                 tracing::info!(model = source.name, seconds = start.elapsed().as_secs_f64(), "ready");
                 Ok(())

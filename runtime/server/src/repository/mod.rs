@@ -12,6 +12,7 @@ mod explain;
 mod labels;
 mod load;
 pub(crate) mod overrides;
+mod place;
 mod poll;
 pub(crate) mod scaling;
 mod scan;

@@ -9,12 +9,13 @@ use super::Repository;
 use super::load::log_skipped;
 use super::scan::Scan;
 use super::seen::stamps;
+use crate::graphs::Functions;
 use crate::inference::blocking;
 
 impl Repository {
     /// Scans the folder and loads or unloads models by its changes. If the folder cannot be read,
     /// changes nothing.
-    pub(crate) async fn poll(&self) {
+    pub(crate) async fn poll(&self, functions: &dyn Functions) {
         let mut seen = self.seen.lock().await;
         let folder = self.folder.clone();
         let found = blocking(move || {
@@ -43,7 +44,7 @@ impl Repository {
             }
             let name = source.name.clone();
             // A failure has been logged. The load is not retried until the files change.
-            let _ = self.load_source(source).await;
+            let _ = self.load_source(source, functions).await;
             seen.note(name, stamps);
         }
     }

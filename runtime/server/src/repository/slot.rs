@@ -123,9 +123,10 @@ impl Slot {
         self.change(|states| states.retain(|version, state| state.is_served() || version.is_none_or(&keeps)));
     }
 
-    /// Forgets the graph of an ensemble.
-    pub(super) fn forget_graph(&self) {
-        self.change(|states| states.retain(|_, state| !matches!(state, State::Graph(_))));
+    /// Serves these versions instead of everything else.
+    pub(super) fn serve(&self, models: &BTreeMap<u64, Arc<Model>>) {
+        let states = models.iter().map(|(version, model)| (Some(*version), State::Ready(model.clone())));
+        self.change(|all| *all = states.collect());
     }
 
     /// A load failed at a version, or for the model as a whole. What is ready stays, and only the
@@ -137,11 +138,6 @@ impl Slot {
                 states.entry(version).or_insert(State::Failed(reason));
             }
         });
-    }
-
-    /// Forgets a version.
-    pub(super) fn forget(&self, version: u64) {
-        self.change(|states| drop(states.remove(&Some(version))));
     }
 
     /// The versions that take requests, by their numbers.

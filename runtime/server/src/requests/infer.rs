@@ -11,7 +11,7 @@ use crate::inference::blocking;
 use crate::instances::{LEASE_PREFIX, client};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
-use crate::model::{Fitted, Model, Wanted, binary_by_default};
+use crate::model::{Fitted, InUse, Model, Wanted, binary_by_default};
 use crate::otlp::{Arrival, Asked, Span};
 use crate::running::Permit;
 use crate::scaling::wait;
@@ -29,16 +29,19 @@ pub(crate) struct Checked {
     inputs: Vec<InputTensor>,
     outputs: Vec<Wanted>,
     shared: Shared,
+    /// Keeps the model loaded while it is exchanged.
+    in_use: InUse,
 }
 
 impl Checked {
     /// Checks a request against its model. `shared` is the result of
     /// [`fetch`](super::shared_memory::fetch) for it.
     pub(crate) fn new(model: &Model, request: InferRequest, shared: Shared) -> Result<Checked, RequestError> {
+        let in_use = model.used();
         let terms = Terms::of(&request.id, &request.parameters)?;
         let binary = binary_by_default(&request)?;
         let Fitted { inputs, outputs } = model.fit(request.inputs, &request.outputs, binary)?;
-        Ok(Checked { terms, inputs, outputs, shared })
+        Ok(Checked { terms, inputs, outputs, shared, in_use })
     }
 }
 
@@ -86,7 +89,8 @@ async fn run_within(
     arrived: Instant,
     span: &mut Option<Span>,
 ) -> Result<Done, RequestError> {
-    let Checked { terms, inputs, outputs, shared } = request;
+    let Checked { terms, inputs, outputs, shared, in_use } = request;
+    let mut in_use = Some(in_use);
     let Terms { id, class: asked, priority, instance, deadline, price_max, sequence } = terms;
     let deadline = deadline.into_iter().chain(model.timeout()).min();
     if price_max.is_some() && model.graph.is_none() {
@@ -107,10 +111,15 @@ async fn run_within(
     record.outcome = Outcome::Cancelled;
     let mut _metered = None;
     if invocation.instance.is_none() {
+        // A request that waits for an instance is served by the function that follows a reload.
+        if model.scaled.is_some() {
+            in_use = None;
+        }
         let waited = wait::for_instance(app, model, class, deadline).await;
         (invocation.deadline, _metered) =
             waited.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
     }
+    in_use.get_or_insert_with(|| model.used());
     let deadline = invocation.deadline;
     let choose = || app.instances.choose(&model.key, class, deadline, &[]);
     let result = match sequence.filter(|_| model.keeps_state()) {

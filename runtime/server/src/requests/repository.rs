@@ -65,7 +65,7 @@ pub(crate) async fn load(
     let principal = caller.clone();
     let load = tokio::spawn(async move {
         let may = |model: &str| principal.may_call(Tenant::default().as_str(), model).is_ok();
-        loading.repository.load(&asked, overrides, &may).await
+        loading.repository.load(&asked, overrides, &may, &*loading).await
     });
     load.await.map_err(|_| RequestError::panicked())??;
     let Some(graph) = app.repository.graph(&name) else { return Ok(()) };

@@ -68,10 +68,18 @@ fn a_configuration_that_contradicts_the_model_is_refused() {
         ("input { name: 'in' data_type: TYPE_INT8 }", "declared as TYPE_INT8, and the model has TYPE_FP32"),
         ("output { name: 'out' dims: [ 5 ] }", "declared as [5], and the model has [-1, 4]"),
         ("max_batch_size: x", "max_batch_size is `x`"),
+        ("input { name: 'in' } input { name: 'in' }", "input `in` is declared twice"),
+        ("dynamic_batching { } sequence_batching { }", "dynamic_batching and sequence_batching contradict"),
     ] {
         let daemon = daemon(config);
         assert!(reason(&daemon).contains(expected), "{config}: {}", reason(&daemon));
     }
+    // A size that the model leaves open and the configuration states holds for clients.
+    let fixed = daemon("input { name: 'in' dims: [ 2, 4 ] }");
+    let metadata = fixed.get("/v2/models/m").json();
+    assert_eq!((&metadata["inputs"][0]["shape"], ask(&fixed, &[2, 4]).status), (&json!([2, 4]), 200));
+    let refused = ask(&fixed, &[3, 4]);
+    assert!(refused.status == 400 && refused.error().contains("in: FP32[2, 4]"), "{}", refused.text());
     let fits = daemon("name: 'm' input { name: 'in' data_type: TYPE_FP32 dims: [ -1, 4 ] } output { name: 'out' }");
     assert_eq!(ask(&fits, &[1, 4]).status, 200, "{}", reason(&fits));
 }
@@ -99,7 +107,9 @@ fn samples_run_before_the_model_takes_requests() {
     assert_eq!(daemon.engine.last_request().inputs[0].bytes, [7; 16]);
     for (input, expected) in [
         ("data_type: TYPE_FP32 dims: [ -1, 4 ] zero_data: true", "variable dims"),
-        ("data_type: TYPE_STRING dims: [ 1 ] zero_data: true", "`TYPE_STRING`, which samples cannot have"),
+        ("data_type: TYPE_STRING dims: [ 1, 4 ] zero_data: true", "`in: BYTES[1, 4]` does not fit model `m`"),
+        ("data_type: TYPE_FLOAT dims: [ 1, 4 ] zero_data: true", "`TYPE_FLOAT`, which does not exist"),
+        ("data_type: TYPE_FP32 dims: [ 1, 5 ] zero_data: true", "`in: FP32[1, 5]` does not fit model `m`"),
         ("data_type: TYPE_FP32 dims: [ 9, 4 ] input_data_file: 'in.raw'", "16 bytes, and 144 are needed"),
         ("data_type: TYPE_FP32 dims: [ 1, 4 ] input_data_file: '../config.pbtxt'", "no file in the folder `warmup`"),
         ("data_type: TYPE_FP32 dims: [ 99999999999 ] zero_data: true", "larger than"),
@@ -154,6 +164,14 @@ fn what_is_not_honoured_is_explained() {
     std::fs::write(daemon.repository().join("m/config.pbtxt"), "name:").unwrap();
     let problem = daemon.get("/v2/repository/models/m/explain").json()["problem"].to_string();
     assert!(problem.contains("`name` has no value"), "{problem}");
+    // A folder that is no model is explained, and a load of it says the same.
+    std::fs::create_dir_all(daemon.repository().join("python/1")).unwrap();
+    std::fs::write(daemon.repository().join("python/config.pbtxt"), "backend: 'python'").unwrap();
+    let problem = daemon.get("/v2/repository/models/python/explain").json()["problem"].to_string();
+    let refused = daemon.post("/v2/repository/models/python/load", "");
+    for text in [problem, refused.error()] {
+        assert!(text.contains("the folder `1` is no version") && text.contains("backend `python`"), "{text}");
+    }
     assert_eq!(daemon.get("/v2/repository/models/nothing/explain").status, 404);
 }
 
@@ -192,6 +210,11 @@ fn a_configuration_names_no_files_beside_those_of_its_model() {
 #[test]
 fn a_load_may_bring_files() {
     let daemon = daemon("");
+    // Not a model, and not looked at.
+    std::fs::write(daemon.repository().join("m/1/other.kg"), "no bundle").unwrap();
+    let named = json!({ "default_model_filename": "other.kg" }).to_string();
+    let (status, text) = load(&daemon, json!({ "config": named }));
+    assert!(status == 400 && text.contains("m/1/other.kg"), "{text}");
     // "good", which the compiler of the tests makes the toy model of.
     let file = "Z29vZA==";
     assert_eq!(load(&daemon, json!({ "config": "{}", "file:5/model.onnx": file })).0, 200);

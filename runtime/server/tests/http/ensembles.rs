@@ -104,6 +104,73 @@ fn an_ensemble_is_ready_as_long_as_its_models_are() {
     assert_eq!(daemon.get("/v2/models/pre/ready").json()["ready"], false);
 }
 
+/// The configuration of an ensemble with a limit of rows.
+fn limited(rows: u32, output: &str) -> String {
+    format!(
+        "platform: 'ensemble' max_batch_size: {rows} input {{ name: 'X' data_type: TYPE_FP32 dims: [ 4 ] }} \
+         output {{ name: 'Y' {output} }} ensemble_scheduling {{ {} }}",
+        step("pre", "X", "Y")
+    )
+}
+
+#[test]
+fn the_configuration_of_an_ensemble_holds() {
+    let daemon = daemon(|repository| {
+        ensemble(repository, "e", &[step("pre", "X", "Y")]);
+        std::fs::write(repository.join("e/config.pbtxt"), limited(2, "dims: [ 4 ] label_filename: 'l'")).unwrap();
+        std::fs::write(repository.join("e/l"), "a\nb\nc\nd").unwrap();
+        ensemble(repository, "of", &[step("pre", "X", "Y")]);
+        std::fs::write(repository.join("pre/config.pbtxt"), "output { name: 'out' label_filename: 'l' }").unwrap();
+        std::fs::write(repository.join("pre/l"), "of\nthe\nmodel\nd").unwrap();
+    });
+    let ask = |name: &str, rows: usize| {
+        let body = json!({
+            "inputs": [{ "name": "X", "datatype": "FP32", "shape": [rows, 4], "data": [4, 3, 2, 1].repeat(rows) }],
+            "outputs": [{ "name": "Y", "parameters": { "classification": 1 } }],
+        });
+        daemon.post(&format!("/v2/models/{name}/infer"), &body.to_string())
+    };
+    let answer = ask("e", 2);
+    assert!(answer.status == 200 && answer.text().contains(":0:a"), "{}", answer.text());
+    assert!(ask("of", 2).text().contains(":0:of"), "the labels of the model that it calls");
+    let refused = ask("e", 3);
+    assert!(
+        refused.status == 400 && refused.error().contains("has 3 rows, and max_batch_size of the ensemble `e` is 2")
+    );
+    let config = daemon.get("/v2/models/e/config").json();
+    assert_eq!((&config["max_batch_size"], &config["input"][0]["dims"]), (&json!(2), &json!([4])));
+    let called = &config["ensemble_scheduling"]["step"][0];
+    assert_eq!((&called["model_name"], &called["input_map"]), (&json!("pre"), &json!({ "in": "X" })));
+    assert_eq!(config["output"][0]["label_filename"], "l");
+}
+
+#[test]
+fn an_ensemble_that_its_models_do_not_fit_is_refused_and_the_old_one_stays() {
+    let daemon = daemon(|repository| ensemble(repository, "e", &[step("pre", "X", "Y")]));
+    let config = |text: &str| std::fs::write(daemon.repository().join("e/config.pbtxt"), text).unwrap();
+    for (text, expected) in [
+        (limited(2, "data_type: TYPE_INT32 dims: [ 4 ]"), "output `Y` is declared as TYPE_INT32"),
+        (limited(2, "dims: [ 5 ]"), "output `Y` is declared as [5] with the rows of a batch in front"),
+        (limited(2, "label_filename: 'none'"), "none: No such file"),
+        (limited(2, "").replace("'pre'", "'nothing'"), "calls function `nothing`, which is not deployed"),
+        (limited(2, "").replace("'ensemble'", "'ensemble' dynamic_batching { }"), "contradict each other"),
+    ] {
+        config(&text);
+        let (status, answer) = load(&daemon, "e");
+        assert!(status == 400 && answer.contains(expected), "{text}: {answer}");
+        assert_eq!(
+            (daemon.post("/v2/models/e/infer", ASK).status, &entry(&daemon, "e")["state"]),
+            (200, &json!("READY"))
+        );
+    }
+    config(&limited(8, ""));
+    assert_eq!(load(&daemon, "e").0, 200, "the model has no limit");
+    std::fs::write(daemon.repository().join("pre/config.pbtxt"), "max_batch_size: 4").unwrap();
+    assert_eq!(load(&daemon, "pre").0, 200);
+    let reason = entry(&daemon, "e")["reason"].to_string();
+    assert!(reason.contains("max_batch_size of the ensemble is 8, and that of the model `pre`"), "{reason}");
+}
+
 #[test]
 fn an_ensemble_that_is_named_at_start_brings_its_models() {
     let model_control = Some(ModelControl::Explicit { load: Some(["e".to_owned()].into()) });
@@ -157,18 +224,22 @@ fn an_ensemble_follows_a_model_whose_versions_are_exchanged() {
     daemon.engine.behave(Behaviour::Hold);
     let mut connection = Connection::open(daemon.http);
     connection.send("POST", "/v2/repository/models/pre/load", &[], b"");
-    // The sample of version 1, which gets its own key, then that of version 2.
+    // The samples of version 2, and of version 1 under its new key, run before anything changes.
     for _ in 0..2 {
         eventually(|| daemon.engine.held() == 1);
-        if daemon.engine.last_request().function == FunctionKey::local("pre") {
-            break;
-        }
+        daemon.engine.behave(Behaviour::Echo);
+        assert_eq!(asked(), FunctionKey::local("pre"), "version 1 answers meanwhile");
+        assert_eq!(daemon.engine.bundle("pre").unwrap().graph().name, "toy");
+        daemon.engine.behave(Behaviour::Hold);
         daemon.engine.answer_all();
     }
+    // The sample of version 2 under the key of the model.
+    eventually(|| daemon.engine.held() == 1);
     daemon.engine.behave(Behaviour::Echo);
-    assert_eq!(asked(), FunctionKey::local("pre/1"), "version 1 answers meanwhile");
+    assert_eq!(asked(), FunctionKey::local("pre/2/1"), "version 2 answers meanwhile");
     daemon.engine.answer_all();
     assert_eq!(connection.receive().status, 200);
+    assert_eq!(daemon.engine.bundle("pre").unwrap().graph().name, "changed");
     assert_eq!(asked(), FunctionKey::local("pre"), "the newest version answers again");
 }
 

@@ -54,13 +54,15 @@ fn an_instance_with_requests_is_not_removed_before_they_end() {
     eventually(|| daemon.engine.asked() == 1);
     // The settings are removed, so the instance is drained.
     std::fs::write(daemon.repository().join("toy.toml"), "").unwrap();
-    assert_eq!(daemon.post("/v2/repository/models/toy/load", "").status, 200);
+    let mut loading = crate::support::Connection::open(daemon.http);
+    loading.send("POST", "/v2/repository/models/toy/load", &[], b"");
     eventually(|| instances(&daemon).is_none());
     daemon.engine.behave(Behaviour::Echo);
     assert_eq!(daemon.post("/v2/models/toy/infer", ASK).status, 200);
     assert_eq!(daemon.engine.last_request().instance, None, "it takes no new requests");
     daemon.engine.answer_all();
     assert_eq!(slow.join().unwrap(), 200, "the request was not lost");
+    assert_eq!(loading.receive().status, 200);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Several versions of a model.
 
 use crate::support::grpc::request;
-use crate::support::{Connection, Daemon, Options, eventually, write_bundle, write_changed_bundle};
+use crate::support::{Behaviour, Connection, Daemon, Options, eventually, write_bundle, write_changed_bundle};
 use atoll_engine::FunctionKey;
 use atoll_server::ModelControl;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 const ASK: &str = r#"{"inputs":[{"name":"in","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}"#;
@@ -234,4 +235,67 @@ fn polling_follows_versions() {
     eventually(|| answering(&daemon, "") == Ok("6".into()));
     std::fs::remove_dir_all(daemon.repository().join("m/6")).unwrap();
     eventually(|| answering(&daemon, "") == Ok("5".into()));
+}
+
+/// Settings of a model whose only sample has this input.
+fn sample(repository: &Path, input: &str) {
+    let inputs = format!("inputs {{ key: '{input}' value {{ data_type: TYPE_FP32 dims: [ 1, 4 ] zero_data: true }} }}");
+    let config = format!("version_policy {{ all {{}} }} model_warmup {{ batch_size: 1 {inputs} }}");
+    std::fs::write(repository.join("m/config.pbtxt"), config).unwrap();
+}
+
+#[test]
+fn a_refused_load_leaves_what_is_served_as_it_was() {
+    let daemon = daemon("all {}");
+    let functions = || ["m", "m/1", "m/2", "m/2/1"].map(|name| loaded(&daemon, name));
+    let (before, bundle) = (functions(), daemon.engine.bundle("m").unwrap());
+    let unchanged = |why: &str| {
+        assert_eq!((answering(&daemon, ""), answering(&daemon, "/versions/1")), (Ok("2".into()), Ok("1".into())));
+        assert_eq!((index(&daemon), functions()), (ready(&["1", "2"]), before.clone()), "{why}");
+        assert!(Arc::ptr_eq(&bundle, &daemon.engine.bundle("m").unwrap()), "{why}: it was not loaded again");
+        assert_eq!(daemon.get("/v2/health/ready").status, 200, "{why}");
+    };
+    sample(&daemon.repository(), "nothing");
+    let (status, text) = load(&daemon);
+    assert!(status == 400 && text.contains("model_warmup"), "{text}");
+    unchanged("a sample that does not fit");
+    let other = "version_policy { all {} } parameters { key: 'device' value { string_value: 'host:7' } }";
+    std::fs::write(daemon.repository().join("m/config.pbtxt"), other).unwrap();
+    let (status, text) = load(&daemon);
+    assert!(status == 400 && text.contains("host:7"), "{text}");
+    unchanged("a device that is not there");
+}
+
+#[test]
+fn the_served_version_answers_until_the_next_one_does() {
+    let daemon = daemon("");
+    add(&daemon.repository(), 3);
+    sample(&daemon.repository(), "in");
+    let config = daemon.repository().join("m/config.pbtxt");
+    let text = std::fs::read_to_string(&config).unwrap().replace("all {}", "latest {}");
+    std::fs::write(&config, text).unwrap();
+    daemon.engine.behave(Behaviour::Hold);
+    let mut connection = Connection::open(daemon.http);
+    connection.send("POST", "/v2/repository/models/m/load", &[], b"");
+    eventually(|| daemon.engine.held() == 1);
+    let entry = index(&daemon);
+    daemon.engine.behave(Behaviour::Echo);
+    assert_eq!((answering(&daemon, ""), &entry[0]), (Ok("2".into()), &ready(&["2"])[0]), "version 3 is warmed up");
+    assert_eq!(daemon.engine.last_request().function, FunctionKey::local("m"));
+    // A request of version 2 that lasts while version 3 takes its place.
+    daemon.engine.behave(Behaviour::Hold);
+    let mut slow = Connection::open(daemon.http);
+    slow.send("POST", "/v2/models/m/infer", &[], ASK.as_bytes());
+    eventually(|| daemon.engine.held() == 2);
+    daemon.engine.behave(Behaviour::Echo);
+    let (held, of_sample) = (daemon.engine.held(), daemon.engine.answer_of("m/3/1"));
+    assert_eq!((held, of_sample), (2, 1));
+    eventually(|| answering(&daemon, "") == Ok("3".into()));
+    assert!(daemon.engine.bundle("m").is_some_and(|bundle| bundle.graph().name == "changed"), "its request lasts");
+    daemon.engine.answer_all();
+    let answer = slow.receive();
+    assert_eq!((answer.status, &answer.json()["model_version"]), (200, &json!("2")), "{}", answer.text());
+    assert_eq!(connection.receive().status, 200);
+    assert_eq!((answering(&daemon, ""), index(&daemon)), (Ok("3".into()), ready(&["3"])));
+    assert_eq!(["m", "m/3/1"].map(|name| loaded(&daemon, name)), [Some("toy".to_owned()), None]);
 }

@@ -2,6 +2,7 @@
 
 use super::tree::{Message, short};
 use atoll_core::graphs::limits::STAGES_MAX;
+use atoll_protocol::{EnsembleScheduling, EnsembleStep};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -12,6 +13,8 @@ pub(in crate::repository) struct Ensemble {
     pub(in crate::repository) manifest: String,
     /// The models that its steps call.
     pub(in crate::repository) models: Vec<String>,
+    /// The steps as the configuration has them.
+    pub(in crate::repository) scheduling: EnsembleScheduling,
 }
 
 /// Whether a configuration is that of an ensemble.
@@ -42,6 +45,7 @@ pub(in crate::repository) fn read(config: &Message, name: &str) -> Result<Ensemb
         return Err(format!("the ensemble has {} steps; the limit is {STAGES_MAX}", steps.len()));
     }
     let sources = sources(config, &steps)?;
+    let scheduling = EnsembleScheduling { step: steps.iter().map(|step| as_it_is(step)).collect::<Result<_, _>>()? };
     let steps = steps.into_iter().map(step).collect::<Result<Vec<_>, _>>()?;
     let stages = in_order(&steps, &sources)?;
     let stages = stages.into_iter().map(|at| described(at, &steps[at], &sources)).collect::<Result<Vec<_>, _>>()?;
@@ -52,7 +56,7 @@ pub(in crate::repository) fn read(config: &Message, name: &str) -> Result<Ensemb
     let mut models: Vec<String> = steps.iter().map(|step| model(&step.function).to_owned()).collect();
     models.sort_unstable();
     models.dedup();
-    Ok(Ensemble { manifest: manifest.to_string(), models })
+    Ok(Ensemble { manifest: manifest.to_string(), models, scheduling })
 }
 
 /// Where each tensor comes from.
@@ -115,7 +119,7 @@ fn model(function: &str) -> &str {
 /// Type and shape of an input in the manifest.
 fn form(input: &Message, has_rows: bool) -> Result<(String, Value), String> {
     let name = input.text("name").unwrap_or_default();
-    let declared = input.text("data_type").unwrap_or_default();
+    let declared = super::data_type(input.text("data_type").unwrap_or_default());
     let datatype = match declared.strip_prefix("TYPE_") {
         Some("STRING") => "BYTES",
         Some(datatype) => datatype,
@@ -123,7 +127,7 @@ fn form(input: &Message, has_rows: bool) -> Result<(String, Value), String> {
             return Err(format!(
                 "the input `{}` of the ensemble has the data type `{}`, which does not exist",
                 short(name),
-                short(declared)
+                short(&declared)
             ));
         }
     };
@@ -140,6 +144,17 @@ fn step(step: &Message) -> Result<Step<'_>, String> {
         _ => model.to_owned(),
     };
     Ok(Step { function, inputs: step.map("input_map").collect() })
+}
+
+/// A step as clients see it in the configuration.
+fn as_it_is(step: &Message) -> Result<EnsembleStep, String> {
+    let map = |field: &str| step.map(field).map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    Ok(EnsembleStep {
+        model_name: step.text("model_name").unwrap_or_default().to_owned(),
+        model_version: step.number("model_version")?.unwrap_or(-1),
+        input_map: map("input_map"),
+        output_map: map("output_map"),
+    })
 }
 
 /// The steps in an order in which each comes after those that it needs.
@@ -195,7 +210,10 @@ mod tests {
             ],
             "outputs": { "SCORES": "step1.out" },
         });
-        assert_eq!((manifest, ensemble.models), (expected, vec!["post".to_owned(), "pre".to_owned()]));
+        assert_eq!((manifest, &ensemble.models), (expected, &vec!["post".to_owned(), "pre".to_owned()]));
+        let [post, pre] = &ensemble.scheduling.step[..] else { panic!("two steps as they are written") };
+        assert_eq!((&*post.model_name, post.model_version, pre.model_version), ("post", 3, -1));
+        assert_eq!(pre.output_map, [("out".to_owned(), "features".to_owned())].into());
         assert!(is_ensemble(&parse(TWO).unwrap()) && !is_ensemble(&parse("platform: 'onnxruntime_onnx'").unwrap()));
     }
 

@@ -113,6 +113,18 @@ impl Double {
         self.trace_reads.load(Ordering::Relaxed)
     }
 
+    /// Answers the held requests of one function. Returns how many there were.
+    pub(crate) fn answer_of(&self, function: &str) -> usize {
+        let is_its = |(request, _): &(InvocationRequest, Reply)| request.function.name == function;
+        let mut held = self.held.lock().unwrap();
+        let (answered, others): (Vec<_>, Vec<_>) = std::mem::take(&mut *held).into_iter().partition(is_its);
+        *held = others;
+        drop(held);
+        let count = answered.len();
+        answered.into_iter().for_each(|(request, reply)| reply(Ok(echo(request))));
+        count
+    }
+
     pub(crate) fn answer_all(&self) {
         for (request, reply) in std::mem::take(&mut *self.held.lock().unwrap()) {
             reply(Ok(echo(request)));

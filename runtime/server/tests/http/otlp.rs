@@ -297,7 +297,7 @@ fn failures_and_decisions_of_the_scheduler_are_told() {
     assert_eq!(infer(&daemon, &[]), 503);
     let spans = collector.spans(1);
     let status = spans[0].status.clone().unwrap();
-    assert_eq!((status.code, &*attributes(&spans[0])["error.type"]), (2, "exhausted"));
+    assert_eq!((status.code, &*attributes(&spans[0])["error.type"]), (2, "unavailable"));
     assert!(status.message.contains("3"), "{}", status.message);
     // The traces of both devices have a preemption of the task.
     daemon.engine.behave(Behaviour::Echo);

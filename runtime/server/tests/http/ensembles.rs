@@ -124,8 +124,9 @@ fn the_configuration_of_an_ensemble_holds() {
         std::fs::write(repository.join("pre/l"), "of\nthe\nmodel\nd").unwrap();
     });
     let ask = |name: &str, rows: usize| {
+        let data = [4, 3, 2, 1].repeat(rows);
         let body = json!({
-            "inputs": [{ "name": "X", "datatype": "FP32", "shape": [rows, 4], "data": [4, 3, 2, 1].repeat(rows) }],
+            "inputs": [{ "name": "X", "datatype": "FP32", "shape": [rows, 4], "data": data }],
             "outputs": [{ "name": "Y", "parameters": { "classification": 1 } }],
         });
         daemon.post(&format!("/v2/models/{name}/infer"), &body.to_string())

@@ -2,9 +2,10 @@
 //! does not have.
 //!
 //! JSON without them is read and written by serde_json alone. If a text cannot be read, each of the
-//! three words outside strings is replaced by an object of at most twice its length, and the text is
-//! read again; elements of float types ([`special`]) take these objects. To write the words, floats
-//! pass them as bytes, which no other type of this crate has, and [`to_vec`] writes bytes verbatim.
+//! three words outside strings is replaced by an object of at most twice its length, and the text
+//! is read again; elements of float types ([`special`]) take these objects. To write the words,
+//! floats pass them as bytes, which no other type of this crate has, and [`to_vec`] writes bytes
+//! verbatim.
 
 use crate::error::ProtocolError;
 use serde::de::{Error as _, MapAccess, Unexpected, Visitor};

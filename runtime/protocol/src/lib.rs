@@ -15,8 +15,8 @@
 //! - Decoding arbitrary bytes returns a value or a [`ProtocolError`], in time and memory linear in
 //!   the number of bytes.
 //! - Decoding the result of [`InferRequest::encode`] or [`InferResponse::encode`] gives the same
-//!   value, with one exception: an answer has no elements of outputs in shared memory. As in Triton,
-//!   JSON has NaN and infinities (`json.rs`).
+//!   value, with one exception: an answer has no elements of outputs in shared memory. As in
+//!   Triton, JSON has NaN and infinities (`json.rs`).
 
 mod classify;
 mod datatype;

@@ -201,7 +201,7 @@ impl Reason {
         }
     }
 
-    /// Whether the deadline of the request alone is the cause: the request would fail with it later.
+    /// Whether the deadline of the request alone is the cause, so that the request would fail later.
     pub fn is_of_deadline(&self) -> bool {
         matches!(self, Reason::DeadlinePast | Reason::TooSlow { .. })
     }

@@ -8,10 +8,10 @@ use crate::parameters::Parameters;
 use crate::tensor::Tensor;
 
 impl InferRequest {
-    /// The request for a body without JSON ([`crate::JSON_LENGTH_HEADER`] is 0): the body is the only
-    /// input of the model, and one open dimension of its shape follows from its length. If there are
-    /// more and rows are the first dimension (`has_rows`), the request has one row. A BYTES input is
-    /// one string. All outputs are answered in binary.
+    /// The request for a body without JSON ([`crate::JSON_LENGTH_HEADER`] is 0): the body is the
+    /// only input of the model, and one open dimension of its shape follows from its length. If
+    /// there are more and rows are the first dimension (`has_rows`), the request has one row. A
+    /// BYTES input is one string. All outputs are answered in binary.
     ///
     /// # Errors
     /// If the model has other than one input, or its shape does not follow.

@@ -1,5 +1,5 @@
-//! Counts and times of requests by model, under Triton's names: what the engine has counted, answers
-//! from the response cache, and requests of graphs.
+//! Counts and times of requests by model, under Triton's names: what the engine has counted,
+//! answers from the response cache, and requests of graphs.
 
 use super::batches::function_of;
 use super::metric::DeviceSnapshot;

@@ -159,8 +159,8 @@ impl From<InvokeError> for RequestError {
             | InvokeError::OverInstanceMemory { .. }
             | InvokeError::TooManySessions { .. } => Kind::Exhausted,
             InvokeError::DeadlineExceeded => Kind::DeadlineExceeded,
-            // A full queue has Triton's code, since clients repeat a request by its code. Only the server
-            // cancels requests: if the client disconnects, or while the server stops.
+            // A full queue has Triton's code, since clients repeat a request by its code. Only the
+            // server cancels requests: if the client disconnects, or while the server stops.
             InvokeError::QueueFull { .. }
             | InvokeError::Cancelled
             | InvokeError::ClassRefused(_)
@@ -175,8 +175,8 @@ impl From<InvokeError> for RequestError {
 
 impl From<Rejected> for RequestError {
     fn from(rejected: Rejected) -> RequestError {
-        // A deadline that cannot be kept fails a request as it fails requests of models. A request that
-        // other limits rule out would be rejected again later, so it is the client's error.
+        // A deadline that cannot be kept fails a request as it fails requests of models. A request
+        // that other limits rule out would be rejected again later, so it is the client's error.
         let kind = match &rejected.reason {
             reason if reason.is_of_deadline() => Kind::DeadlineExceeded,
             reason if reason.is_of_limits() => Kind::BadRequest,

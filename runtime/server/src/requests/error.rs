@@ -213,3 +213,25 @@ impl From<LoadError> for RequestError {
         RequestError::new(kind, error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_core::Nanos;
+    use atoll_core::graphs::Reason;
+
+    #[test]
+    fn deadlines_fail_requests_of_graphs_as_they_fail_those_of_models() {
+        for (reason, kind) in [
+            (Reason::DeadlinePast, Kind::DeadlineExceeded),
+            (Reason::TooSlow { fastest: Nanos(7) }, Kind::DeadlineExceeded),
+            (Reason::Unplanned, Kind::BadRequest),
+            (Reason::NoMemory, Kind::Unavailable),
+        ] {
+            let rejected = Rejected { reason: reason.clone(), message: "no".into() };
+            assert_eq!(RequestError::from(rejected).kind, kind, "{reason}");
+        }
+        assert_eq!(RequestError::from(InvokeError::DeadlineExceeded).kind, Kind::DeadlineExceeded);
+        assert_eq!(RequestError::from(InvokeError::QueueFull { capacity: 1 }).kind, Kind::Unavailable);
+    }
+}

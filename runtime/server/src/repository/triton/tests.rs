@@ -118,7 +118,10 @@ fn batching_is_read() {
     assert!(options(real_time).unwrap().real_time);
     assert_eq!(options("max_batch_size: 0 dynamic_batching { }"), None);
     refused("max_batch_size: -1", "max_batch_size is `-1`, which is out of range");
-    refused("max_batch_size: 8 dynamic_batching { preferred_batch_size: x }", "preferred_batch_size is `x`, which is not a whole number");
+    refused(
+        "max_batch_size: 8 dynamic_batching { preferred_batch_size: x }",
+        "preferred_batch_size is `x`, which is not a whole number",
+    );
     refused("dynamic_batching { priority_levels: 2 default_priority_level: 3 }", "default_priority_level is 3");
 }
 

@@ -17,7 +17,7 @@ impl Emitter<'_> {
         let (ty, half) = (Ty { elem, lanes: LANES }, LANES / 2);
         let start = LANES - 1;
         // The lane whose element is at `at` of a load; `None` if it is between two lanes.
-        let lane_at = |start: u32, at: u32| ((start + at) % 2 == 0).then_some((start + at) / 2);
+        let lane_at = |start: u32, at: u32| (start + at).is_multiple_of(2).then_some((start + at) / 2);
         let [low, high] = [0, start].map(|start| {
             let from = self.w.offset_const(pointer, u64::from(start * elem.bytes()));
             let Some(mask) = self.mask.clone() else {

@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 const CONTAINER_FILES: [&str; 2] = ["packaging/container/Containerfile", "packaging/container/Containerfile.cuda"];
 
 /// Packs the programs under test as a Debian package in the folder.
-pub fn package(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn package(folder: &Path) -> Result<PathBuf> {
     // The script writes the package beside the programs, under one name.
     static PACKING: Mutex<()> = Mutex::new(());
     let _packing = PACKING.lock().unwrap_or_else(PoisonError::into_inner);

@@ -228,7 +228,7 @@ mod tests {
             (Reason::Unplanned, Kind::BadRequest),
             (Reason::NoMemory, Kind::Unavailable),
         ] {
-            let rejected = Rejected { reason: reason.clone(), message: "no".into() };
+            let rejected = Rejected { reason, message: "no".into() };
             assert_eq!(RequestError::from(rejected).kind, kind, "{reason}");
         }
         assert_eq!(RequestError::from(InvokeError::DeadlineExceeded).kind, Kind::DeadlineExceeded);

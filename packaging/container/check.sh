@@ -42,12 +42,6 @@ in_image atoll --version
 mapfile -t command < <(images inspect --type container --format '{{range .OCIv1.Config.Entrypoint}}{{println .}}{{end}}' "$container" | sed '/^$/d')
 in_image "${command[@]}" --device host --http-port 18010 --no-grpc --metrics-port 18012 &
 daemon=$!
-ask() { exec 3<>/dev/tcp/127.0.0.1/18010 && printf 'GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' "$1" >&3 && cat <&3; }
-for _ in $(seq 300); do
-    if ask /v2/health/ready 2>/dev/null | grep -q '^HTTP/1.1 200'; then break; fi
-    kill -0 "$daemon" 2>/dev/null || { say "the daemon has ended"; exit 1; }
-    sleep 0.2
-done
-ask /v2/models/null/ready | head -1 | grep -q 200 || { say "the model is not ready"; exit 1; }
+wait_for_model null 18010 "$daemon"
 in_image atoll ps
 say "the model is served"

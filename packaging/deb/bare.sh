@@ -1,4 +1,4 @@
-# For scripts that work in a bare Debian 12 (check.sh, tests/vm/service.sh), which source it. Needs root and debootstrap.
+# For scripts that work in a bare Debian 12 (check.sh, ../container/check.sh, tests/vm/service.sh), which source it. Needs root and debootstrap.
 
 # bare_system FOLDER PACKAGES: makes the system in the folder, once.
 bare_system() {
@@ -32,3 +32,16 @@ inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONT
 
 # Runs apt-get in the view. Prints its output if it fails.
 apt() { inside apt-get -y -q "$@" >"$work/log" 2>&1 || { tail -20 "$work/log" >&2; exit 1; }; }
+
+# wait_for_model NAME PORT PROCESS: waits until the daemon on this port is ready. Ends the script if the process ends, or
+# if the model is not ready then.
+wait_for_model() {
+    local model=$1 port=$2 daemon=$3
+    ask() { exec 3<>"/dev/tcp/127.0.0.1/$port" && printf 'GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' "$1" >&3 && cat <&3; }
+    for _ in $(seq 300); do
+        if ask /v2/health/ready 2>/dev/null | grep -q '^HTTP/1.1 200'; then break; fi
+        kill -0 "$daemon" 2>/dev/null || { say "the daemon has ended"; exit 1; }
+        sleep 0.2
+    done
+    ask "/v2/models/$model/ready" | head -1 | grep -q 200 || { say "the model is not ready"; exit 1; }
+}

@@ -32,13 +32,7 @@ done
 inside install -o atoll -g atoll -m 644 /package/model.onnx /var/lib/atoll/models/null.onnx
 (exec chroot "$root" env -i PATH=/usr/bin setpriv --reuid atoll --regid atoll --clear-groups $command --http-port 18000 --no-grpc --metrics-port 18002) &
 daemon=$!
-ask() { exec 3<>/dev/tcp/127.0.0.1/18000 && printf 'GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' "$1" >&3 && cat <&3; }
-for _ in $(seq 300); do
-    if ask /v2/health/ready 2>/dev/null | grep -q '^HTTP/1.1 200'; then break; fi
-    kill -0 "$daemon" 2>/dev/null || { say "the daemon has ended"; exit 1; }
-    sleep 0.2
-done
-ask /v2/models/null/ready | head -1 | grep -q 200 || { say "the model is not ready"; exit 1; }
+wait_for_model null 18000 "$daemon"
 inside env ATOLL_CONTROL_SOCKET=/run/atoll/control.sock atoll ps
 kill "$daemon"
 wait "$daemon"

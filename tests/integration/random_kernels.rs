@@ -1,6 +1,6 @@
 //! Random kernels on the host and in the interpreter, compared bit by bit.
 //!
-//! Eighty in every run, others for each `ATOLL_SEED`; ten thousand with `ATOLL_TEST_FULL=1`.
+//! Forty in every run, others for each `ATOLL_SEED`; ten thousand with `ATOLL_TEST_FULL=1`.
 //! `ATOLL_KERNEL_SEED=7` runs a single one, `ATOLL_KERNEL_SEED=1..500` a range.
 
 use atoll_workbench::random_kernel::{ENTRY, RandomKernel};
@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of kernels, in a normal and in a full run.
-const KERNELS: u64 = 80;
+const KERNELS: u64 = 40;
 const KERNELS_FULL: u64 = 10_000;
 
 /// Number of failures to report.

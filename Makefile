@@ -22,11 +22,11 @@ demo: ## Compile a trained model, serve it, ask it with tritonclient, then measu
 build: ## Build everything in release
 	@$(SETUP) && cargo build --release --workspace $$ATOLL_FEATURES
 
-test: ## Format, lints, licences, all tests with small models and one seed
-	@export ATOLL_SETUP=test; $(SETUP) && tools/test.sh
+test: ## Format, lints, licences, all tests with small models and one seed; PART=lints|crates|integration runs a part
+	@export ATOLL_SETUP=test ATOLL_TEST_PART=$(PART); $(SETUP) && tools/test.sh
 
 test-full: ## Everything that `test` samples: full models, three seeds, every architecture
-	@export ATOLL_SETUP=test ATOLL_TEST_FULL=1; $(SETUP) && tools/test.sh
+	@export ATOLL_SETUP=test ATOLL_TEST_FULL=1 ATOLL_TEST_PART=$(PART); $(SETUP) && tools/test.sh
 
 mutants: ## Whether the scheduler's tests notice small changes to it (hours)
 	@export ATOLL_SETUP=test; $(SETUP) && tools/mutants.sh $(ARGS)

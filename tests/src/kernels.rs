@@ -1,7 +1,7 @@
 //! The cache of native code that the tests of one run share.
 //!
-//! Many tests compile the same kernels. `make test` sets [`FOLDER`] to an empty folder, and LLVM
-//! compiles each kernel once. In a full run, and without the variable, every test compiles its own.
+//! Many tests compile the same kernels. `make test` and `make test-full` set [`FOLDER`] to an empty
+//! folder, and LLVM compiles each kernel once. Without the variable every test compiles its own.
 //! The digest of an entry covers everything that LLVM's output depends on, so a test gets the same
 //! code from the cache as without it.
 
@@ -38,6 +38,6 @@ pub fn share_kernels(caches: &Path) -> io::Result<()> {
 }
 
 fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os(FOLDER).filter(|folder| !folder.is_empty() && !crate::full())?;
+    let folder = std::env::var_os(FOLDER).filter(|folder| !folder.is_empty())?;
     Some(PathBuf::from(folder).join("host"))
 }

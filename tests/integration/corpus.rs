@@ -1,6 +1,7 @@
 //! Kernels of other compilers: parsed, printed, run, and compared with NumPy.
 //!
-//! In a run that is not full, each kernel is run once, in a file and a shape that `ATOLL_SEED` draws.
+//! In a run that is not full, every second kernel is run once, in a file and a shape that `ATOLL_SEED`
+//! draws.
 
 use crate::random_kernels::AMD;
 use anyhow::{Context, Result, bail, ensure};
@@ -8,7 +9,7 @@ use atoll_kgraph::DType;
 use atoll_ptx::Module;
 use atoll_target_nvidia::{AssembleError, find_ptxas};
 use atoll_tests::corpus::{Argument, Case, Tolerance, cases, folder, launches, ptx_files};
-use atoll_tests::{full, kernel_cache, python, sample, seed, skip};
+use atoll_tests::{full, kernel_cache, python, sample, sample_groups, seed, skip};
 use atoll_workbench::{
     AmdBench, Buffer, HostBench, HostOptions, Inputs, InterpBench, Kernel, KernelDevice, Outcome, Verdict, compare,
 };
@@ -19,6 +20,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+/// The sample of launches on the host device. Tests with the same sample share its native code.
+pub(crate) const SAMPLE: &str = "corpus";
 
 /// Modules by path, so that each is parsed once.
 pub(crate) fn modules() -> Result<BTreeMap<PathBuf, Module>> {
@@ -51,7 +55,8 @@ fn every_file_and_its_canonical_form_assemble_to_the_same_code() -> Result<()> {
         skip("ptxas is not installed; `make setup` installs it");
         return Ok(());
     };
-    for (path, mut module) in modules()? {
+    let modules = modules()?.into_iter().collect();
+    for (path, mut module) in sample_groups("assembly", modules, 2, |(path, _)| path.clone()) {
         let mut texts = vec![std::fs::read_to_string(&path)?];
         module.strip_origins();
         texts.push(atoll_ptx::print(&module));
@@ -172,7 +177,7 @@ fn the_host_device_agrees_with_numpy() -> Result<()> {
     let mut recording = Recording::default();
     let mut failures = Vec::new();
     let cases = cases()?;
-    for (case, ptx, launch) in sample("corpus", launches(&cases), 1, |&(case, ..)| &case.name) {
+    for (case, ptx, launch) in sample_groups(SAMPLE, launches(&cases), 2, |&(case, ..)| &case.name) {
         let inputs = case.inputs(launch)?;
         let name = ptx.file_name().unwrap_or_default().to_string_lossy();
         let outcome = run(&mut host, &modules[ptx], case, &inputs);

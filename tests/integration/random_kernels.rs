@@ -1,6 +1,6 @@
 //! Random kernels in compiled form and in the interpreter of PTX, compared bit by bit.
 //!
-//! On the host eighty in every run, others for each `ATOLL_SEED`; ten thousand with
+//! On the host forty in every run, others for each `ATOLL_SEED`; ten thousand with
 //! `ATOLL_TEST_FULL=1`. As code for AMD GPUs a dozen, for an architecture that the seed selects, or
 //! five hundred for each of three. `ATOLL_KERNEL_SEED=7` runs a single kernel,
 //! `ATOLL_KERNEL_SEED=1..500` a range.
@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of kernels on the host, in a normal and in a full run.
-const KERNELS: u64 = 80;
+const KERNELS: u64 = 40;
 const KERNELS_FULL: u64 = 10_000;
 
 /// Number of kernels for an AMD architecture, in a normal and in a full run.

@@ -61,7 +61,8 @@ impl AmdKernel {
         for ((buffer, address), offset) in buffers.iter_mut().zip(addresses).zip(offsets) {
             // The address includes the offset.
             let allocation = memory.bytes(address - offset as u64).expect("the buffer was added");
-            buffer.bytes.copy_from_slice(&allocation[offset..][..buffer.bytes.len()]);
+            let bytes = buffer.bytes.len();
+            buffer.bytes.copy_from_slice(&allocation[offset..][..bytes]);
         }
         result?;
         self.check_trap(memory.bytes(trap).expect("the record was added"))

@@ -3,13 +3,16 @@
 //! In a run that is not full, every second kernel is run once, in a file and a shape that `ATOLL_SEED`
 //! draws.
 
+use crate::random_kernels::AMD;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_kgraph::DType;
 use atoll_ptx::Module;
 use atoll_target_nvidia::{AssembleError, find_ptxas};
 use atoll_tests::corpus::{Argument, Case, Tolerance, cases, folder, launches, ptx_files};
-use atoll_tests::{kernel_cache, python, sample_groups, skip};
-use atoll_workbench::{Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Outcome};
+use atoll_tests::{full, kernel_cache, python, sample, sample_groups, seed, skip};
+use atoll_workbench::{
+    AmdBench, Buffer, HostBench, HostOptions, Inputs, InterpBench, Kernel, KernelDevice, Outcome, Verdict, compare,
+};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 use serde_json::{Value, json};
@@ -194,5 +197,32 @@ fn the_host_device_agrees_with_numpy() -> Result<()> {
     if !failures.is_empty() {
         bail!("{} kernels fail:\n{}", failures.len(), failures.join("\n"));
     }
+    Ok(())
+}
+
+/// In a run that is not full, one kernel of each file, for an architecture that `ATOLL_SEED` selects.
+#[test]
+fn amd_code_agrees_with_the_interpreter() -> Result<()> {
+    let modules = modules()?;
+    let cases = cases()?;
+    let drawn = sample("corpus on AMD GPUs", launches(&cases), 1, |&(_, ptx, _)| ptx);
+    let architectures = if full() { AMD.to_vec() } else { vec![AMD[(seed() % AMD.len() as u64) as usize]] };
+    let (mut failures, mut compared) = (Vec::new(), 0);
+    for architecture in architectures {
+        for &(case, ptx, launch) in &drawn {
+            let inputs = case.inputs(launch)?;
+            let kernel = Kernel { module: &modules[ptx], entry: &case.name, report: None, block: inputs.block };
+            let verdict = compare(&mut AmdBench::new(architecture), &mut InterpBench::default(), &kernel, &inputs);
+            match verdict {
+                Verdict::Equal | Verdict::Close(_) => compared += 1,
+                Verdict::Unordered => {}
+                // The golden list of the AMD target has them.
+                Verdict::Refused(error) if error.is_unsupported() => {}
+                other => failures.push(format!("{} ({}, {architecture}): {other:?}", case.name, ptx.display())),
+            }
+        }
+    }
+    ensure!(failures.is_empty(), "{} kernels fail:\n{}", failures.len(), failures.join("\n"));
+    ensure!(compared * 10 >= drawn.len() * 8, "only {compared} of {} kernels were compared", drawn.len());
     Ok(())
 }

@@ -70,6 +70,7 @@ fn a_model_is_compiled_inspected_and_served() -> Result<()> {
     for kernel in shown["kernels"].as_array().context("kernels")? {
         let facts = &kernel["amd"];
         ensure!(facts["vgprs"].as_u64() > Some(0) && facts["private_bytes"] == 0, "{kernel:#}");
+        ensure!(kernel["spill_bytes"] == 0, "{kernel:#}");
         ensure!(
             kernel["occupancy"]["device"] == "mi250" && kernel["occupancy"]["blocks"].as_u64() > Some(0),
             "{kernel:#}"

@@ -90,7 +90,7 @@ mod tests {
             Err(AmdError::NotInProxy { kernel, index: 1, reason }) if kernel == "k" => reason,
             other => panic!("{other:?}"),
         };
-        assert!(check(&[kernel.clone()], &proxy).is_ok());
+        assert!(check(std::slice::from_ref(&kernel), &proxy).is_ok());
         let narrow = reason(KernelFacts { wave_lanes: 32, ..kernel.clone() });
         assert_eq!(narrow, "its waves have 32 lanes, those of the proxy 64");
         assert_eq!(reason(KernelFacts { vgprs: 65, ..kernel.clone() }), "it has 65 vector registers, the proxy 64");

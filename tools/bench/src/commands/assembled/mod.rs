@@ -110,7 +110,8 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     let (blocks, mut measured) = (blocks(&args.blocks)?, Measured::default());
     for targets in args.architectures.chunk_by(|a, b| is_amd(*a) == is_amd(*b)) {
         // The PTX of models is the same for all architectures of a vendor.
-        let sources = sources::read(&names, &blocks, targets[0])?;
+        let family = if is_amd(targets[0]) { targets[0] } else { Target::NVIDIA };
+        let sources = sources::read(&names, &blocks, family)?;
         let assembler = |target: &Target| Ok((label(*target), assembler(*target, ptxas.as_ref())?));
         let assemblers = targets.iter().map(assembler).collect::<Result<Vec<_>>>()?;
         measured.add(measure::measure(&sources, &assemblers, &sets)?);

@@ -1,14 +1,18 @@
 //! Kernels of other compilers: parsed, printed, run, and compared with NumPy.
 //!
-//! In a run that is not full, each kernel is run once, in a file and a shape that `ATOLL_SEED` draws.
+//! In a run that is not full, every second kernel is run once, in a file and a shape that `ATOLL_SEED`
+//! draws.
 
+use crate::random_kernels::AMD;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_kgraph::DType;
 use atoll_ptx::Module;
 use atoll_target_nvidia::{AssembleError, find_ptxas};
 use atoll_tests::corpus::{Argument, Case, Tolerance, cases, folder, launches, ptx_files};
-use atoll_tests::{kernel_cache, python, sample, skip};
-use atoll_workbench::{Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Outcome};
+use atoll_tests::{full, kernel_cache, python, sample, sample_groups, seed, skip};
+use atoll_workbench::{
+    AmdBench, Buffer, HostBench, HostOptions, Inputs, InterpBench, Kernel, KernelDevice, Outcome, Verdict, compare,
+};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 use serde_json::{Value, json};
@@ -16,6 +20,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+/// The sample of launches on the host device. Tests with the same sample share its native code.
+pub(crate) const SAMPLE: &str = "corpus";
 
 /// Modules by path, so that each is parsed once.
 pub(crate) fn modules() -> Result<BTreeMap<PathBuf, Module>> {
@@ -48,7 +55,8 @@ fn every_file_and_its_canonical_form_assemble_to_the_same_code() -> Result<()> {
         skip("ptxas is not installed; `make setup` installs it");
         return Ok(());
     };
-    for (path, mut module) in modules()? {
+    let modules = modules()?.into_iter().collect();
+    for (path, mut module) in sample_groups("assembly", modules, 2, |(path, _)| path.clone()) {
         let mut texts = vec![std::fs::read_to_string(&path)?];
         module.strip_origins();
         texts.push(atoll_ptx::print(&module));
@@ -169,7 +177,7 @@ fn the_host_device_agrees_with_numpy() -> Result<()> {
     let mut recording = Recording::default();
     let mut failures = Vec::new();
     let cases = cases()?;
-    for (case, ptx, launch) in sample("corpus", launches(&cases), 1, |&(case, ..)| &case.name) {
+    for (case, ptx, launch) in sample_groups(SAMPLE, launches(&cases), 2, |&(case, ..)| &case.name) {
         let inputs = case.inputs(launch)?;
         let name = ptx.file_name().unwrap_or_default().to_string_lossy();
         let outcome = run(&mut host, &modules[ptx], case, &inputs);
@@ -189,5 +197,32 @@ fn the_host_device_agrees_with_numpy() -> Result<()> {
     if !failures.is_empty() {
         bail!("{} kernels fail:\n{}", failures.len(), failures.join("\n"));
     }
+    Ok(())
+}
+
+/// In a run that is not full, one kernel of each file, for an architecture that `ATOLL_SEED` selects.
+#[test]
+fn amd_code_agrees_with_the_interpreter() -> Result<()> {
+    let modules = modules()?;
+    let cases = cases()?;
+    let drawn = sample("corpus on AMD GPUs", launches(&cases), 1, |&(_, ptx, _)| ptx);
+    let architectures = if full() { AMD.to_vec() } else { vec![AMD[(seed() % AMD.len() as u64) as usize]] };
+    let (mut failures, mut compared) = (Vec::new(), 0);
+    for architecture in architectures {
+        for &(case, ptx, launch) in &drawn {
+            let inputs = case.inputs(launch)?;
+            let kernel = Kernel { module: &modules[ptx], entry: &case.name, report: None, block: inputs.block };
+            let verdict = compare(&mut AmdBench::new(architecture), &mut InterpBench::default(), &kernel, &inputs);
+            match verdict {
+                Verdict::Equal | Verdict::Close(_) => compared += 1,
+                Verdict::Unordered => {}
+                // The golden list of the AMD target has them.
+                Verdict::Refused(error) if error.is_unsupported() => {}
+                other => failures.push(format!("{} ({}, {architecture}): {other:?}", case.name, ptx.display())),
+            }
+        }
+    }
+    ensure!(failures.is_empty(), "{} kernels fail:\n{}", failures.len(), failures.join("\n"));
+    ensure!(compared * 10 >= drawn.len() * 8, "only {compared} of {} kernels were compared", drawn.len());
     Ok(())
 }

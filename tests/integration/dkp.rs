@@ -15,7 +15,7 @@ use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, NotPadded, candidat
 use atoll_ptx::Module;
 use atoll_tests::corpus;
 use atoll_tests::walk::Walk;
-use atoll_tests::{built_small, full, kernel_cache, sample, seed};
+use atoll_tests::{built_small, full, kernel_cache, sample_groups, seed};
 use atoll_workbench::{
     Arg, Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count,
     without_others,
@@ -223,12 +223,12 @@ impl Foreign {
 type Addresses = Vec<(usize, usize, u64)>;
 
 /// Every kernel of the corpus that can be a candidate, in each of its shapes, with the shape
-/// compiled in; in a run that is not full, one file and shape of each kernel. Cases whose results
+/// compiled in; in a run that is not full, one file and shape of every second kernel. Cases whose results
 /// depend on the order of blocks are left out.
 fn foreign() -> Result<Vec<Foreign>> {
     let cases: Vec<_> = corpus::cases()?.into_iter().filter(|case| case.compare.is_none()).collect();
     let (modules, mut found) = (modules()?, Vec::new());
-    for (case, path, launch) in sample("dkp", corpus::launches(&cases), 1, |&(case, ..)| &case.name) {
+    for (case, path, launch) in sample_groups("dkp", corpus::launches(&cases), 2, |&(case, ..)| &case.name) {
         let name = format!("{} ({})", case.name, path.file_name().unwrap_or_default().to_string_lossy());
         found.push(Foreign::new(name, &modules[path], &case.name, case.inputs(launch)?)?);
     }

@@ -1,10 +1,10 @@
 //! The host device and the interpreter agree on the kernels of other compilers, in a full run for all
-//! launch shapes of their cases; otherwise for one file and shape of each kernel.
+//! launch shapes of their cases; otherwise for those that [`SAMPLE`] draws.
 
-use crate::corpus::modules;
+use crate::corpus::{SAMPLE, modules};
 use anyhow::{Result, bail};
 use atoll_tests::corpus::{cases, launches};
-use atoll_tests::{kernel_cache, sample};
+use atoll_tests::{kernel_cache, sample_groups};
 use atoll_workbench::{HostBench, HostOptions, InterpBench, Kernel, Verdict, compare};
 
 #[test]
@@ -14,7 +14,7 @@ fn the_host_device_agrees_with_the_interpreter() -> Result<()> {
     let mut interp = InterpBench::default();
     let mut failures = Vec::new();
     let (cases, modules) = (cases()?, modules()?);
-    for (case, ptx, launch) in sample("oracle", launches(&cases), 1, |&(case, ..)| &case.name) {
+    for (case, ptx, launch) in sample_groups(SAMPLE, launches(&cases), 2, |&(case, ..)| &case.name) {
         let inputs = case.inputs(launch)?;
         let kernel = Kernel { module: &modules[ptx], entry: &case.name, report: None, block: inputs.block };
         // Results that depend on the order of blocks are compared with NumPy instead.

@@ -16,7 +16,7 @@ use atoll_pipeline::Target;
 use atoll_ptx::Module;
 use atoll_tests::corpus::{cases, launches};
 use atoll_tests::walk::Walk;
-use atoll_tests::{built_small, full, kernel_cache, sample};
+use atoll_tests::{built_small, full, kernel_cache, sample, sample_groups};
 use atoll_workbench::{
     Buffer, Evictions, HostBench, HostOptions, Inputs, Kernel, KernelDevice, LoadedKernel, without_others,
 };
@@ -209,7 +209,7 @@ fn transformed_kernels_give_the_same_results() -> Result<()> {
     let selections = selections();
     let all = selections.len() - 1;
     let mut failures = Vec::new();
-    let launches = sample("passes", launches(&cases), 1, |&(case, ..)| &case.name);
+    let launches = sample_groups("passes", launches(&cases), 2, |&(case, ..)| &case.name);
     for (turn, (case, path, shape)) in launches.into_iter().enumerate() {
         let (module, inputs) = (&modules[path], case.inputs(shape)?);
         let expected = match bench.plain(module, &case.name, &inputs) {

@@ -8,7 +8,7 @@ use atoll_passes::{PassOptions, transform_with};
 use atoll_pipeline::{CompileOptions, Silent, Target};
 use atoll_proxy_kernels::{Candidate, DeviceModel, candidate_facts, dkp_modules};
 use atoll_target_nvidia::{Architecture, Ptxas, find_ptxas};
-use atoll_tests::{LARGE, built, family, full, sample, seed, skip, trained};
+use atoll_tests::{LARGE, built, family, full, sample_groups, seed, skip, trained};
 use std::fmt::Write as _;
 
 /// Turing, Ampere, Hopper.
@@ -23,7 +23,7 @@ fn every_kernel_assembles_without_spills() -> Result<()> {
     };
     let folder = tempfile::tempdir()?;
     let names = atoll_models::ARCHITECTURES.iter().map(|a| a.name).filter(|name| full() || !LARGE.contains(name));
-    let mut models: Vec<_> = sample("ptxas", names.collect(), 1, |&name| family(name))
+    let mut models: Vec<_> = sample_groups("ptxas", names.collect(), 2, |&name| family(name))
         .into_iter()
         .map(|name| built(name, folder.path()))
         .collect::<Result<_>>()?;
@@ -100,15 +100,12 @@ fn dkp_modules_of_the_models_assemble_without_spills() -> Result<()> {
     );
     for name in names {
         let model = built(name, folder.path())?;
-        for (number, (device, arch)) in DEVICES.into_iter().enumerate() {
+        // One device in turn; all in a full run.
+        let is_its_turn = |number: usize| full() || seed() as usize % DEVICES.len() == number;
+        for (_, (device, arch)) in DEVICES.into_iter().enumerate().filter(|(number, _)| is_its_turn(*number)) {
             let path = folder.path().join("model.kg");
             let architecture: Architecture = arch.parse()?;
-            let options = CompileOptions {
-                targets: vec![Target::Nvidia(architecture)],
-                // The kernels alone, on one device in turn; on all in a full run.
-                assemble: full() || seed() as usize % DEVICES.len() == number,
-                ..CompileOptions::default()
-            };
+            let options = CompileOptions { targets: vec![Target::Nvidia(architecture)], ..CompileOptions::default() };
             atoll_pipeline::compile(&model.path, &path, &options, &Silent)?;
             let bundle = Bundle::open(&path)?;
             for row in

@@ -3,6 +3,9 @@
 A function has the name of its case and the kernel's arguments: arrays for memory, which it fills or changes in place, and numbers.
 """
 
+import functools
+import operator
+
 import numpy as np
 
 F32, F64 = np.float32, np.float64
@@ -918,6 +921,34 @@ def vector_registers(a, out):
     out[:, 1] = x + w
     out[:, 2] = np.where(z > 50, 32, z)
     out[:, 3] = w + 10 * (x % 4 + 1) + 200
+
+
+def tiles(x, out, n):
+    for first in range(0, n, 32):
+        for begin, end in ((0, 16), (16, 24), (24, 28), (28, 32)):
+            lanes = range(begin, end)
+            values = {lane: int(x[first + lane]) for lane in lanes}
+
+            def where(holds):
+                return sum(1 << lane for lane in lanes if holds(values[lane]))
+
+            everyone = where(lambda value: True)
+            odd, sixteenths = where(lambda value: value & 1), where(lambda value: value % 16 == 0)
+            agree = odd in (0, everyone)
+            inside = [lane for lane in lanes if lane % 3]
+            signed = [value - (value >> 31 << 32) for value in values.values()]
+            for lane in lanes:
+                at = first + lane
+                out[0, at] = odd
+                out[1, at] = (sixteenths != 0) + 2 * (sixteenths == 0) + 12 * agree
+                out[2, at] = everyone if agree else 0
+                out[3, at] = where(lambda value: value % 4 == values[lane] % 4)
+                out[4, at] = sum(values.values()) & 0xFFFFFFFF
+                out[5, at] = min(signed) & 0xFFFFFFFF
+                out[6, at] = max(values.values())
+                out[7, at] = values[lane ^ 2]
+                of_some = functools.reduce(operator.xor, (values[member] for member in inside))
+                out[8, at] = of_some if lane % 3 else values[lane]
 
 
 def shadowed_variable(out):

@@ -14,7 +14,7 @@ pub mod stopping;
 pub mod walk;
 
 pub use kernels::{kernel_cache, share_kernels};
-pub use sample::sample;
+pub use sample::{sample, sample_groups};
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_device_host::{HostConfig, HostDevice};

@@ -10,16 +10,31 @@ use std::collections::BTreeMap;
 
 /// Up to `of_each` cases of each group, and at least one, in their order; all cases in a full run.
 /// Tests with different names draw different samples of the same cases.
-#[expect(clippy::print_stderr, reason = "what a test leaves out must be seen")]
 pub fn sample<T, G: Ord>(test: &str, cases: Vec<T>, of_each: usize, group: impl Fn(&T) -> G) -> Vec<T> {
+    take(test, cases, |cases, random| draw(cases, of_each, group, random))
+}
+
+/// One case of each of some groups, one group in `one_in`; all cases in a full run.
+pub fn sample_groups<T, G: Ord>(test: &str, cases: Vec<T>, one_in: usize, group: impl Fn(&T) -> G) -> Vec<T> {
+    take(test, cases, |cases, random| draw_groups(cases, one_in, group, random))
+}
+
+#[expect(clippy::print_stderr, reason = "what a test leaves out must be seen")]
+fn take<T>(test: &str, cases: Vec<T>, draw: impl FnOnce(Vec<T>, &mut Rng) -> Vec<T>) -> Vec<T> {
     if full() {
         return cases;
     }
     let all = cases.len();
     let seed_of_test = test.bytes().fold(seed(), |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-    let drawn = draw(cases, of_each, group, &mut Rng::new(seed_of_test));
+    let drawn = draw(cases, &mut Rng::new(seed_of_test));
     eprintln!("SAMPLE: {test}: {} of {all} cases, ATOLL_SEED={}", drawn.len(), seed());
     drawn
+}
+
+fn draw_groups<T, G: Ord>(cases: Vec<T>, one_in: usize, group: impl Fn(&T) -> G, random: &mut Rng) -> Vec<T> {
+    let of_groups = draw(cases, 1, group, random).into_iter().enumerate().collect();
+    let of_some = draw(of_groups, 1, |(number, _)| number / one_in.max(1), random);
+    of_some.into_iter().map(|(_, case)| case).collect()
 }
 
 fn draw<T, G: Ord>(cases: Vec<T>, of_each: usize, group: impl Fn(&T) -> G, random: &mut Rng) -> Vec<T> {
@@ -58,6 +73,17 @@ mod tests {
         assert_eq!(digits(95, 0, 1).len(), 10, "at least one of each group");
         assert_eq!(digits(7, 3, 1), [0, 1, 2, 3, 4, 5, 6], "a small group is taken as a whole");
         assert_eq!(digits(0, 3, 1), [0; 0]);
+    }
+
+    #[test]
+    fn one_case_of_some_groups_is_drawn() {
+        for seed in 0..20 {
+            let drawn = draw_groups((0..95).collect(), 3, |number| number % 10, &mut Rng::new(seed));
+            let mut groups: Vec<u32> = drawn.iter().map(|number| number % 10).collect();
+            groups.sort_unstable();
+            groups.dedup();
+            assert_eq!((drawn.len(), groups.len()), (4, 4), "{drawn:?}");
+        }
     }
 
     #[test]

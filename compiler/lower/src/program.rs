@@ -215,8 +215,10 @@ pub enum Special {
     LaneMaskGe,
     /// `%lanemask_gt`
     LaneMaskGt,
-    /// `%clock` and the other clocks.
+    /// `%clock` and `%clock64`
     Clock,
+    /// `%globaltimer`
+    GlobalTimer,
     /// `%dynamic_smem_size`
     DynamicShared,
     /// `%total_smem_size`
@@ -256,7 +258,8 @@ impl Special {
             "%lanemask_lt" => Special::LaneMaskLt,
             "%lanemask_ge" => Special::LaneMaskGe,
             "%lanemask_gt" => Special::LaneMaskGt,
-            "%clock" | "%clock64" | "%globaltimer" | "%globaltimer_lo" => Special::Clock,
+            "%clock" | "%clock64" => Special::Clock,
+            "%globaltimer" | "%globaltimer_lo" => Special::GlobalTimer,
             "%dynamic_smem_size" => Special::DynamicShared,
             "%total_smem_size" => Special::TotalShared,
             _ => return None,

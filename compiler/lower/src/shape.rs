@@ -200,7 +200,7 @@ pub fn special(special: Special, block: BlockShape) -> Shape {
         Special::LaneMaskEq | Special::LaneMaskLe | Special::LaneMaskLt | Special::LaneMaskGe | Special::LaneMaskGt => {
             Shape::VECTOR
         }
-        Special::Clock => Shape::uniform(Level::Warp),
+        Special::Clock | Special::GlobalTimer => Shape::uniform(Level::Warp),
     }
 }
 
@@ -302,8 +302,9 @@ impl Operands<'_> {
             "cvt" if sources.len() == 1 => self.converted(inst, arg(0)?)?,
             "ld" | "ldu" => self.loaded(inst, arg(0)?),
             "atom" | "vprintf" => Shape::VECTOR,
-            "vote" | "redux" => Shape::uniform(Level::Warp),
-            "activemask" => Shape::uniform(Level::Warp),
+            // Lanes with different member masks get the results of their own groups.
+            "vote" | "redux" if inst.has("sync") && !arg(1)?.is_uniform() => Shape::VECTOR,
+            "vote" | "redux" | "activemask" => Shape::uniform(Level::Warp),
             "bar" | "barrier" => Shape::uniform(Level::Block),
             "shfl" => self.shuffled(inst, sources)?,
             "match" | "mma" | "wmma" | "ldmatrix" | "movmatrix" => Shape::VECTOR,

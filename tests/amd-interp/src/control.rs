@@ -58,6 +58,11 @@ fn send_message(_: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     if inst.text.contains("MSG_DEALLOC_VGPRS") { Ok(()) } else { unsupported("this message") }
 }
 
+/// A message with an answer: the counter of constant frequency.
+fn ask(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
+    if inst.text.contains("MSG_RTN_GET_REALTIME") { time(machine, inst) } else { unsupported("this message") }
+}
+
 fn get_pc(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     let pc = machine.wave.pc;
     machine.wave.set_uniform(inst.operand(0)?, pc, Ty::B64)
@@ -92,12 +97,16 @@ fn field(inst: &Inst) -> (u32, u32, u32) {
 }
 
 const MODE: u32 = 1;
+/// The counter of cycles: 20 bits, or the lower word of 64 bits from gfx12 on.
 const SHADER_CYCLES: u32 = 29;
+const SHADER_CYCLES_HIGH: u32 = 30;
 
 fn get_register(machine: &mut Machine, inst: &Inst) -> Result<(), FaultKind> {
     let (number, low, count) = field(inst);
     let value = match number {
         MODE => machine.wave.mode.0,
+        SHADER_CYCLES if machine.target.generation == Generation::Gfx12 => machine.clock as u32,
+        SHADER_CYCLES_HIGH if machine.target.generation == Generation::Gfx12 => (machine.clock >> 32) as u32,
         SHADER_CYCLES if machine.target.generation >= Generation::Gfx10 => machine.clock as u32 & 0xf_ffff,
         _ => return unsupported(format!("hardware register {number}")),
     };
@@ -210,6 +219,7 @@ pub(crate) const TABLE: &[Row] = &[
     ("s_barrier_wait", whole(barrier_wait)),
     ("s_trap", whole(trap)),
     ("s_sendmsg", whole(send_message)),
+    ("s_sendmsg_rtn_b64", whole(ask)),
     ("s_getpc_b64", whole(get_pc)),
     ("s_setpc_b64", whole(set_pc)),
     ("s_swappc_b64", whole(swap_pc)),

@@ -214,7 +214,7 @@ fn one(text: &str, bytes: &[u8], target: &Target) -> Result<Inst, FaultKind> {
     let parsed = Parsed::parse(text);
     let name = base_name(&parsed.mnemonic);
     let op = find(&name, parsed.mods.clamp).ok_or_else(|| FaultKind::UnknownInstruction(parsed.mnemonic.clone()))?;
-    let free = control::find_nothing(&name).is_some() || name == "s_sendmsg";
+    let free = control::find_nothing(&name).is_some() || name.starts_with("s_sendmsg");
     if let Some(what) = refusal(&name, &op, &parsed).filter(|_| !free) {
         return Err(FaultKind::Unsupported(what));
     }

@@ -50,9 +50,18 @@ impl Memory {
 
     /// Adds a writable buffer and returns its address.
     pub fn add(&mut self, name: &str, bytes: Vec<u8>) -> u64 {
+        self.add_next(name, bytes, true)
+    }
+
+    /// Adds a buffer that kernels only read, and returns its address.
+    pub fn add_constant(&mut self, name: &str, bytes: Vec<u8>) -> u64 {
+        self.add_next(name, bytes, false)
+    }
+
+    fn add_next(&mut self, name: &str, bytes: Vec<u8>, writable: bool) -> u64 {
         let base = FIRST + self.added * DISTANCE;
         self.added += 1;
-        self.add_at(name, base, bytes, true);
+        self.add_at(name, base, bytes, writable);
         base
     }
 

@@ -52,6 +52,18 @@ pub enum BenchError {
     #[cfg(feature = "host")]
     #[error(transparent)]
     Host(#[from] atoll_target_host::HostError),
+    /// The AMD target refused the kernel.
+    #[cfg(feature = "amd")]
+    #[error(transparent)]
+    Amd(#[from] atoll_target_amd::AmdError),
+    /// The interpreter of AMD code cannot load the code object.
+    #[cfg(feature = "amd")]
+    #[error(transparent)]
+    AmdCode(#[from] atoll_amd_interp::LoadError),
+    /// The kernel failed in the interpreter of AMD code.
+    #[cfg(feature = "amd")]
+    #[error(transparent)]
+    AmdRun(#[from] atoll_amd_interp::RunError),
     /// The interpreter refused the kernel.
     #[error(transparent)]
     Interp(#[from] atoll_interp::Refusal),

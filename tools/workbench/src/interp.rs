@@ -1,14 +1,9 @@
 //! Kernels in the interpreter: slow, but every access is checked against its buffer.
 
-use crate::appended::Appended;
-use crate::block::{ParameterBlock, parameter_count};
+use crate::bind::{self, Bound, Signature};
 use crate::error::BenchError;
-use crate::fence::Fence;
-use crate::fence::FenceLayout;
 use crate::launch::{Buffer, Kernel, KernelDevice, Launch, Outcome};
 use atoll_interp::{Access, Memory, Options, Program};
-use atoll_kgraph::preempt_params;
-use atoll_ptx::Function;
 use std::time::Instant;
 
 /// The interpreter as a device.
@@ -22,21 +17,15 @@ pub struct InterpBench {
 #[derive(Debug)]
 pub struct InterpKernel {
     program: Program,
-    function: Function,
-    appended: Appended,
-    block: [u32; 3],
-    own_params: usize,
+    signature: Signature,
 }
 
 impl KernelDevice for InterpBench {
     type Loaded = InterpKernel;
 
     fn load(&mut self, kernel: &Kernel<'_>) -> Result<InterpKernel, BenchError> {
-        let appended = Appended::of(kernel)?;
         let program = Program::new(kernel.module, kernel.entry)?;
-        let function = kernel.module.function(kernel.entry).expect("it was read").clone();
-        let own_params = parameter_count(&function, appended.begin());
-        Ok(InterpKernel { program, function, appended, block: kernel.block, own_params })
+        Ok(InterpKernel { program, signature: Signature::of(kernel)? })
     }
 
     fn launch(
@@ -95,52 +84,18 @@ impl InterpKernel {
 
     /// Prepares parameters and memory of a launch.
     pub fn bind(&self, launch: &Launch, buffers: &[Buffer]) -> Result<InterpLaunch, BenchError> {
-        let mut block = ParameterBlock::new(&self.function, self.own_params, &launch.args, buffers)?;
         let mut memory = Memory::new();
-        let set = |bytes: &mut [u8], at: usize, address: u64| bytes[at..at + 8].copy_from_slice(&address.to_le_bytes());
-        block.bytes.resize(block.bytes.len().max(self.appended.end() as usize), 0);
-        let (places, offsets) = if self.appended.fence.is_some() {
-            let layout = FenceLayout::of(buffers);
-            let fence = add_fenced(&mut memory, &layout, buffers);
-            for (at, address) in self.appended.write_fence(&mut block.bytes, &fence, launch.shared_bytes) {
-                set(&mut block.bytes, at, address);
-            }
-            (layout.addresses(fence.region.start, fence.constants.start), layout.offsets())
-        } else {
-            let access = |b: &Buffer| if b.writable { Access::ReadWrite } else { Access::Read };
-            (buffers.iter().map(|b| memory.add(&b.name, b.bytes.clone(), access(b))).collect(), vec![0; buffers.len()])
-        };
-        for (at, buffer, offset) in block.addresses {
-            set(&mut block.bytes, at, places[buffer] + offset);
-        }
-        self.appended.write_virtual(&mut block.bytes, launch.grid, self.block);
-        if let Some(offset) = self.appended.preempt {
-            let blocks: u64 = launch.grid.iter().map(|g| u64::from(*g)).product();
-            let words = [
-                (preempt_params::EPOCH_WORD, memory.add("epoch word", vec![0; 4], Access::Read)),
-                (preempt_params::EVICTED_WORD, memory.add("evicted word", vec![0; 4], Access::ReadWrite)),
-                (preempt_params::PROGRESS, memory.add("progress map", vec![0; blocks as usize], Access::ReadWrite)),
-            ];
-            for (param, address) in words {
-                set(&mut block.bytes, (offset + param) as usize, address);
-            }
-        }
-        let launch = atoll_interp::Launch {
-            grid: self.appended.real_grid(launch.grid)?,
-            block: self.appended.real_block(self.block),
-            shared_bytes: launch.shared_bytes.saturating_add(self.appended.shared_bytes),
-            params: block.bytes,
-        };
-        Ok(InterpLaunch { launch, memory, buffers: places, offsets })
+        let Bound { params, grid, block, shared_bytes, buffers, offsets } =
+            self.signature.bind(launch, buffers, &mut memory)?;
+        let launch = atoll_interp::Launch { grid, block, shared_bytes, params };
+        Ok(InterpLaunch { launch, memory, buffers, offsets })
     }
 }
 
-/// The memory of a fenced kernel: two allocations in which buffers are adjacent.
-fn add_fenced(memory: &mut Memory, layout: &FenceLayout, buffers: &[Buffer]) -> Fence {
-    let (region, constants) = layout.contents(buffers);
-    let region = memory.add("region", region, Access::ReadWrite);
-    let constants = memory.add("constants", constants, Access::Read);
-    Fence { region: region..region + layout.region_bytes, constants: constants..constants + layout.constants_bytes }
+impl bind::Memory for Memory {
+    fn add(&mut self, name: &str, bytes: Vec<u8>, writable: bool) -> u64 {
+        self.add(name, bytes, if writable { Access::ReadWrite } else { Access::Read })
+    }
 }
 
 impl InterpBench {

@@ -8,7 +8,9 @@
 //! - `HostBench`: the host device with native code (`compiler/targets/host`,
 //!   `runtime/devices/host`), if the program was built with LLVM;
 //! - `CudaBench`: an NVIDIA GPU, if the program was built with the feature `cuda`;
-//! - [`InterpBench`]: the interpreter (`compiler/interp`), the oracle of all others.
+//! - `AmdBench`: code objects for AMD GPUs in their interpreter (`tests/amd-interp`), if the program
+//!   was built with the feature `amd`;
+//! - [`InterpBench`]: the interpreter of PTX (`compiler/interp`), the oracle of all others.
 //!
 //! Kernels to compare devices on are included, because the program is also used on machines without
 //! build tools: kernels of other compilers ([`corpus`]), random kernels ([`random_kernel`]), and
@@ -19,7 +21,10 @@
 //!
 //! Start reading in `launch.rs`, then `device.rs`.
 
+#[cfg(feature = "amd")]
+mod amd;
 mod appended;
+mod bind;
 mod block;
 mod compare;
 pub mod corpus;
@@ -35,6 +40,8 @@ mod launch;
 mod random;
 pub mod random_kernel;
 
+#[cfg(feature = "amd")]
+pub use amd::{AmdBench, AmdKernel, Architecture as AmdArchitecture};
 pub use block::{ParameterBlock, parameter_count};
 pub use compare::{Agreement, Difference, NotRun, Runner, Verdict, compare};
 #[cfg(feature = "cuda")]

@@ -3,8 +3,9 @@
 //!
 //! A kernel is a tree of statements over a few registers of each type. It contains constructs in
 //! which devices differ: divergent branches and loops, barriers in uniform ones, warp instructions
-//! under the mask of active lanes, early exits (also in divergent code), loops with breaks, calls,
-//! branch tables, barriers of some warps, and atomics in any order. Every statement can be removed
+//! under the mask of active lanes or the masks of tiles among them, early exits (also in divergent
+//! code), loops with breaks, calls, branch tables, barriers of some warps, and atomics in any
+//! order. Every statement can be removed
 //! without making the kernel invalid, so a failing kernel can be shrunk (see
 //! [`RandomKernel::shrink`]).
 
@@ -16,7 +17,7 @@ use crate::launch::{Arg, Buffer, Inputs, Launch};
 use crate::random::Random;
 use atoll_kgraph::DType;
 use std::fmt::Write as _;
-use templates::{ALONE, BEGIN, BLOCK, CELL_WORDS, DYNAMIC_BYTES, END, MODULE, OUT_BYTES, TOGETHER, WHOLE};
+use templates::{ALONE, BEGIN, BLOCK, CELL_WORDS, DYNAMIC_BYTES, END, MODULE, OUT_BYTES, TILES, TOGETHER, WHOLE};
 use writer::Writer;
 
 /// Maximum nesting of branches and loops; masks and counters are declared for this many levels.
@@ -367,6 +368,7 @@ impl Maker {
     fn row(&mut self, rows: &[&str]) -> Statement {
         let row = self.random.one_of(rows);
         let is_single = std::ptr::eq(rows, ALONE) && row.matches(';').count() == 1;
+        let row = if std::ptr::eq(rows, TOGETHER) { self.in_tiles(row) } else { row.to_owned() };
         let mut text = String::new();
         if is_single && self.random.below(6) == 0 {
             let negated = if self.random.below(2) == 0 { "!" } else { "" };
@@ -380,6 +382,14 @@ impl Maker {
             text.push_str(rest);
         }
         Statement::Row(text)
+    }
+
+    /// Half of the warp instructions, with a different member mask in each tile of the warp.
+    fn in_tiles(&mut self, row: &str) -> String {
+        if self.random.below(2) == 0 {
+            return row.to_owned();
+        }
+        format!("{} {}", self.random.one_of(TILES), row.replace("%m", "%tile"))
     }
 
     fn token(&mut self, token: &str) -> String {

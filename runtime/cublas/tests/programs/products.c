@@ -104,6 +104,7 @@ static void transposes(void) {
     for (size_t t = 0; t < sizeof combinations / sizeof *combinations; t++)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
             for (int ops = 0; ops < 4; ops++) {
+                if (!is_taken((int)(t + s) + ops)) continue;
                 int whole = combinations[t].scale == S32;
                 product(combinations[t], ops & 1, ops & 2 ? C : N, sizes[s], whole ? 2 : 0.5, whole ? -1 : 1.25,
                         (int)(ops + s) % 2);

@@ -36,6 +36,14 @@ struct Place {
     settings: Settings,
 }
 
+/// The versions that take the place of the present ones.
+#[derive(Default)]
+struct Next<'a> {
+    served: BTreeMap<u64, Arc<Model>>,
+    /// Versions that are served under another key until their own is free.
+    moving: Vec<(&'a Prepared, Place)>,
+}
+
 /// The key of a version that is not the newest.
 fn key_of(model: &str, version: u64) -> FunctionKey {
     FunctionKey::local(format!("{model}/{version}"))
@@ -70,29 +78,42 @@ impl Repository {
         settings: &Settings,
     ) -> Result<(), Failure> {
         let old = slot.ready();
-        let mut served: BTreeMap<u64, Arc<Model>> = BTreeMap::new();
+        let next = self.load_beside(slot, source, versions, settings, &old).await?;
+        slot.serve(&next.served);
+        self.end(&old, &next).await?;
+        self.move_to_own_keys(slot, source, next).await
+    }
+
+    /// Loads versions beside the present ones, and keeps a present one that would not change. On an
+    /// error none of them stays loaded.
+    async fn load_beside<'a>(
+        &self,
+        slot: &Slot,
+        source: &Source,
+        versions: &'a [Prepared],
+        settings: &Settings,
+        old: &BTreeMap<u64, Arc<Model>>,
+    ) -> Result<Next<'a>, Failure> {
+        let mut next = Next::default();
         let mut loaded: Vec<Arc<Model>> = Vec::new();
-        // Versions whose own key is not free yet.
-        let mut moving: Vec<(&Prepared, Place)> = Vec::new();
         for (at, version) in versions.iter().enumerate() {
             let number = version.number;
             let key = if at == 0 { FunctionKey::local(&source.name) } else { key_of(&source.name, number) };
             // The instances that follow the load are those of the newest version.
             let scaling = settings.scaling.filter(|_| at == 0);
-            let place = Place { key, settings: Settings { scaling, ..settings.clone() } };
-            if let Some(model) = old.get(&number).filter(|model| version.is_served_by(model, &place.settings))
-                && model.key == place.key
+            let own = Place { key, settings: Settings { scaling, ..settings.clone() } };
+            if let Some(model) = old.get(&number).filter(|model| version.is_served_by(model, &own.settings))
+                && model.key == own.key
             {
-                served.insert(number, model.clone());
+                next.served.insert(number, model.clone());
                 continue;
             }
-            let is_taken = old.values().any(|model| model.key == place.key);
-            let first = match is_taken {
-                false => place,
+            let first = match old.values().any(|model| model.key == own.key) {
+                false => own,
                 true => {
-                    let key = key_beside(&source.name, number, &old);
-                    let settings = Settings { scaling: None, ..place.settings.clone() };
-                    moving.push((version, place));
+                    let key = key_beside(&source.name, number, old);
+                    let settings = Settings { scaling: None, ..own.settings.clone() };
+                    next.moving.push((version, own));
                     Place { key, settings }
                 }
             };
@@ -100,21 +121,29 @@ impl Repository {
             match self.put(source, version, first).await {
                 Ok(model) => {
                     loaded.push(model.clone());
-                    served.insert(number, model);
+                    next.served.insert(number, model);
                 }
                 Err(error) => {
-                    for model in loaded {
-                        // The error of the load is the one to report.
-                        if let Err(error) = self.unload_function(&model).await {
-                            tracing::error!(model = source.name, version = model.version, %error, "not unloaded");
-                        }
-                    }
+                    self.unload_all(&loaded).await;
                     return Err(Failure { version: Some(number), error });
                 }
             }
         }
-        slot.serve(&served);
-        let is_served = |model: &Arc<Model>| served.values().any(|served| Arc::ptr_eq(served, model));
+        Ok(next)
+    }
+
+    /// Unloads versions behind an error, which is the one to report.
+    async fn unload_all(&self, models: &[Arc<Model>]) {
+        for model in models {
+            if let Err(error) = self.unload_function(model).await {
+                tracing::error!(model = model.name, version = model.version, %error, "not unloaded");
+            }
+        }
+    }
+
+    /// Unloads the present versions that are served no more, when their requests have ended.
+    async fn end(&self, old: &BTreeMap<u64, Arc<Model>>, next: &Next<'_>) -> Result<(), LoadError> {
+        let is_served = |model: &Arc<Model>| next.served.values().any(|served| Arc::ptr_eq(served, model));
         for model in old.values().filter(|model| !is_served(model)) {
             self.wait_for_requests(model).await;
             let follows = |(version, place): &(&Prepared, Place)| {
@@ -122,17 +151,22 @@ impl Repository {
             };
             // Where only settings change, requests that wait for an instance are served by the
             // function that follows.
-            match moving.iter().any(follows) {
+            match next.moving.iter().any(follows) {
                 true => self.unload_key(&model.key).await?,
                 false => self.unload_function(model).await?,
             }
         }
-        for (version, place) in moving {
+        Ok(())
+    }
+
+    /// Loads versions once more, under their own keys, which are free now, and serves them there. A
+    /// version whose load fails is served under its first key.
+    async fn move_to_own_keys(&self, slot: &Slot, source: &Source, next: Next<'_>) -> Result<(), Failure> {
+        for (version, place) in next.moving {
             let failure = |error| Failure { version: Some(version.number), error };
-            // If that fails, the version is served under its first key.
             let model = self.put(source, version, place).await.map_err(failure)?;
             slot.set(version.number, State::Ready(model));
-            if let Some(first) = served.get(&version.number) {
+            if let Some(first) = next.served.get(&version.number) {
                 self.unload_ended(first).await?;
             }
         }

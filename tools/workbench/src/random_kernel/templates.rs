@@ -46,6 +46,17 @@ pub(super) const TOGETHER: &[&str] = &[
      setp.ne.and.u32 %u1, %a2, 0, %u0; selp.b32 $r, %a0, $r, %u1;",
 ];
 
+/// Templates for member masks that differ between the lanes of `%m`: each lane's `%tile` is the mask
+/// of the lanes of its tile. Tiles are 16, 4 or all odd or even lanes, the lanes with equal values,
+/// or those for which a predicate holds.
+pub(super) const TILES: &[&str] = &[
+    "mov.u32 %tile, %laneid; and.b32 %tile, %tile, 16; shl.b32 %tile, 0xffff, %tile; and.b32 %tile, %tile, %m;",
+    "mov.u32 %tile, %laneid; and.b32 %tile, %tile, 28; shl.b32 %tile, 15, %tile; and.b32 %tile, %tile, %m;",
+    "mov.u32 %tile, %laneid; and.b32 %tile, %tile, 1; shl.b32 %tile, 0x55555555, %tile; and.b32 %tile, %tile, %m;",
+    "and.b32 %tile, $r, 7; match.any.sync.b32 %tile, %tile, %m;",
+    "vote.sync.ballot.b32 %tile, %p1, %m; @!%p1 not.b32 %tile, %tile; and.b32 %tile, %tile, %m;",
+];
+
 /// Templates for all remaining threads of the block, run together.
 pub(super) const BLOCK: &[&str] = &[
     "st.shared.u32 [%slot], $r; bar.sync 0; add.u32 %a0, %t, $b; rem.u32 %a0, %a0, %threads; shl.b32 %a0, %a0, 2; \
@@ -164,7 +175,7 @@ done:
 pub(super) const BEGIN: &str = "
 .visible .entry k(.param .u64 in_param, .param .u64 acc_param, .param .u64 out_param)
 {
-    .reg .b32 %r<8>, %a<4>, %x<3>, %y<3>, %m<8>, %c<8>, %w<8>, %t, %threads, %slot, %wide, %block;
+    .reg .b32 %r<8>, %a<4>, %x<3>, %y<3>, %m<8>, %c<8>, %w<8>, %t, %tile, %threads, %slot, %wide, %block;
     .reg .b64 %d<4>, %e<4>, %in, %acc, %out, %stack;
     .reg .b16 %h<4>, %n<2>, %k<4>, %z<3>, %ks;
     .reg .f32 %f<6>, %fs;

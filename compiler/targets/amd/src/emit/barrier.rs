@@ -83,11 +83,9 @@ impl Emitter<'_> {
     /// Refuses barriers for a part of the block: the hardware has one barrier per block, for all
     /// its waves.
     fn refuse_partial(&self, participants: &Participants) -> Result<(), LowerError> {
-        let Participants { number, threads, only_arrives } = participants;
+        // If all threads take part in every barrier, they need no numbers.
+        let Participants { number: _, threads, only_arrives } = participants;
         let block = self.analysis.block;
-        if *number != Opnd::Imm(Immediate::Int(0)) {
-            return Err(self.refused(self.line, "named barriers (a number other than 0)"));
-        }
         let all = |count: i128| count == i128::from(block.threads()) || count == i128::from(block.warps() * 32);
         let takes_all = match threads {
             None => true,

@@ -38,6 +38,7 @@ impl Emitter<'_> {
         if let Some(word) = forms::unknown_modifier(inst) {
             return Err(self.unsupported(inst, &format!("modifier .{word}")));
         }
+        self.refuse_timer(inst)?;
         match opcode {
             "mov" => self.mov(inst),
             "cvta" => self.cvta(inst),

@@ -10,6 +10,7 @@
 mod access;
 mod atomic;
 mod barrier;
+mod clock;
 mod copy;
 mod directed;
 mod fragments;

@@ -79,7 +79,8 @@ impl Emitter<'_> {
                 self.w.bin_const("xor", &below, -1)
             }
             Special::LaneMaskGt => self.lane_mask(-2, 0),
-            Special::Clock => self.w.value(I64, format_args!("call i64 @llvm.readcyclecounter()")),
+            Special::Clock => self.clock(),
+            Special::GlobalTimer => self.global_timer(),
             Special::DynamicShared => self.hidden(I32, abi::DYNAMIC_SHARED),
             Special::TotalShared => {
                 let dynamic = self.hidden(I32, abi::DYNAMIC_SHARED);

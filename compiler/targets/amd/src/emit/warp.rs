@@ -1,6 +1,9 @@
 //! Instructions that exchange data between the lanes of a warp. In a wave of 64 lanes each half
-//! executes them by itself. The member mask is ignored: a wave runs in lock step, and its running
-//! lanes take part.
+//! executes them by itself.
+//!
+//! A wave runs in lock step, so the members of a mask do not wait for each other. `vote`, `match`
+//! and `redux` work on the running lanes of the lane's member mask. `shfl` does not read its member
+//! mask: PTX leaves the value of a lane outside the mask open.
 
 use super::*;
 use atoll_lower::program::is_signed;
@@ -29,6 +32,33 @@ impl Emitter<'_> {
     /// The mask of the warp's running lanes.
     fn running(&mut self) -> Val {
         self.ballot(&constant(I1, 1))
+    }
+
+    /// The member mask of `vote`, `match` or `redux`. `None` if it is the same in all running lanes,
+    /// which are then its members: each lane must be a member of its own mask.
+    fn member_mask(&mut self, inst: &Inst) -> Result<Option<Val>, LowerError> {
+        if !inst.has("sync") {
+            return Ok(None);
+        }
+        Ok(match self.op(inst, 2)? {
+            Opnd::Imm(_) => None,
+            Opnd::Reg(reg) if self.analysis.shapes[*reg].is_uniform() => None,
+            mask => Some(self.operand(mask, Elem::I32)),
+        })
+    }
+
+    /// The lanes of a set that are in a member mask.
+    fn among(&mut self, mask: Option<&Val>, lanes: Val) -> Val {
+        match mask {
+            Some(mask) => self.w.bin("and", &lanes, mask),
+            None => lanes,
+        }
+    }
+
+    /// The running lanes of a member mask.
+    fn members(&mut self, mask: Option<&Val>) -> Val {
+        let running = self.running();
+        self.among(mask, running)
     }
 
     /// The value of another lane of the warp, 0 to 31. The value is undefined if that lane does not
@@ -94,15 +124,17 @@ impl Emitter<'_> {
     /// `vote.sync.mode`
     pub(super) fn vote(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let holds = self.operand(self.op(inst, 1)?, Elem::I1);
+        let mask = self.member_mask(inst)?;
         let set = self.ballot(&holds);
+        let set = self.among(mask.as_ref(), set);
         let zero = constant(I32, 0);
         let value = if inst.has("ballot") {
             set
         } else if inst.has("any") {
             self.w.compare("icmp ne", &set, &zero)
         } else {
-            let running = self.running();
-            let all = self.w.compare("icmp eq", &set, &running);
+            let members = self.members(mask.as_ref());
+            let all = self.w.compare("icmp eq", &set, &members);
             if inst.has("uni") {
                 let none = self.w.compare("icmp eq", &set, &zero);
                 self.w.bin("or", &all, &none)
@@ -120,14 +152,16 @@ impl Emitter<'_> {
     pub(super) fn match_lanes(&mut self, inst: &Inst) -> Result<(), LowerError> {
         let elem = Elem::int(self.ty_of(inst)?.bits());
         let value = self.operand(self.op(inst, 1)?, elem);
-        let running = self.running();
+        let mask = self.member_mask(inst)?;
+        let members = self.members(mask.as_ref());
         if inst.has("all") {
-            let first = self.w.call("llvm.cttz", I32, &[&running, &constant(I1, 0)]);
+            let first = self.w.call("llvm.cttz", I32, &[&members, &constant(I1, 0)]);
             let one = self.of_lane(&value, &first);
             let same = self.w.compare("icmp eq", &value, &one);
             let same = self.ballot(&same);
-            let agree = self.w.compare("icmp eq", &same, &running);
-            let lanes = self.w.select(&agree, &running, &constant(I32, 0));
+            let same = self.among(mask.as_ref(), same);
+            let agree = self.w.compare("icmp eq", &same, &members);
+            let lanes = self.w.select(&agree, &members, &constant(I32, 0));
             self.set_pair(self.op(inst, 0)?, &lanes, &agree);
             return Ok(());
         }
@@ -138,7 +172,7 @@ impl Emitter<'_> {
             let bit = self.w.select(&same, &constant(I32, 1 << lane), &constant(I32, 0));
             group = self.w.bin("or", &group, &bit);
         }
-        let group = self.w.bin("and", &group, &running);
+        let group = self.w.bin("and", &group, &members);
         self.set_operand(self.op(inst, 0)?, &group, false);
         Ok(())
     }
@@ -173,11 +207,12 @@ impl Emitter<'_> {
             return Err(self.unsupported(inst, ""));
         };
         let value = self.operand(self.op(inst, 1)?, Elem::I32);
-        let running = self.running();
+        let mask = self.member_mask(inst)?;
+        let members = self.members(mask.as_ref());
         let mut total = constant(I32, neutral);
         for lane in 0..32 {
             let one = self.of_lane(&value, &constant(I32, lane));
-            let bit = self.w.bin_const("and", &running, 1 << lane);
+            let bit = self.w.bin_const("and", &members, 1 << lane);
             let runs = self.w.compare("icmp ne", &bit, &constant(I32, 0));
             let one = self.w.select(&runs, &one, &constant(I32, neutral));
             total = if op.starts_with("llvm.") {

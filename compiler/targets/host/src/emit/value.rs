@@ -154,7 +154,9 @@ impl Emitter<'_> {
                 let total = self.context_u32(offsets::SHARED_BYTES);
                 self.w.bin_const("sub", &total, i128::from(self.dynamic_shared_offset()))
             }
-            Special::Clock => self.w.value(I64, format_args!("call i64 @llvm.readcyclecounter()")),
+            Special::Clock | Special::GlobalTimer => {
+                self.w.value(I64, format_args!("call i64 @llvm.readcyclecounter()"))
+            }
             Special::LaneMaskEq => return self.lane_masks(|lane| 1 << lane),
             Special::LaneMaskLe => return self.lane_masks(|lane| u32::MAX >> (31 - lane)),
             Special::LaneMaskLt => return self.lane_masks(|lane| (1u32 << lane) - 1),

@@ -1,5 +1,8 @@
-//! Instructions that exchange data between the lanes of a warp. The member mask is ignored: a warp
-//! runs in lock step, and the lanes of the current mask take part.
+//! Instructions that exchange data between the lanes of a warp.
+//!
+//! A warp runs in lock step, so the members of a mask do not wait for each other. `vote`, `match`
+//! and `redux` work on the lanes of the current mask that have the same member mask. `shfl` does
+//! not read its member mask: PTX leaves the value of a lane outside the mask open.
 
 use super::*;
 use atoll_emit::writer::intrinsics;
@@ -109,6 +112,55 @@ impl Emitter<'_> {
             self.w.value(Ty { elem: Elem::Ptr, lanes: LANES }, format_args!("getelementptr i32, {array}, {from}"));
         let value = intrinsics::gather(&mut self.w, Elem::I32, &pointers, 4, &constant(MASK, 1));
         Ok((value, valid))
+    }
+
+    /// Emits `vote`, `match` or `redux` for each group of lanes that have the same member mask.
+    ///
+    /// Lanes with different masks may run the instruction together, such as the tiles of a warp in
+    /// cooperative groups; the groups then take turns in a loop. If the mask is the same in all
+    /// lanes, they are one group: each lane must be a member of its own mask.
+    pub(super) fn by_member_mask(
+        &mut self,
+        inst: &Inst,
+        emit: impl Fn(&mut Self, &Inst) -> Result<(), HostError>,
+    ) -> Result<(), HostError> {
+        if !inst.has("sync") || self.is_uniform(self.op(inst, 2)?) {
+            return emit(self, inst);
+        }
+        // Read before the loop, since the destination may be the same register.
+        let masks = self.get(self.op(inst, 2)?, Elem::I32, LANES);
+        let (around, kept) = (self.mask.clone(), self.keep_old);
+        let running = self.mask_value();
+        let running = self.mask_bits(&running);
+        let left = self.w.register(I32);
+        self.w.store(&running, &left);
+        let (head, group, done) = (self.w.label("groups"), self.w.label("group"), self.w.label("groups_done"));
+        self.w.place(&head);
+        let waiting = self.w.load(I32, &left);
+        let some_wait = self.w.compare("icmp ne", &waiting, &constant(I32, 0));
+        self.w.br_if(&some_wait, &group, &done);
+        self.w.place(&group);
+        let members = self.members_of_first(&masks, &waiting, &running);
+        let others = self.w.bin_const("xor", &members, -1);
+        let others = self.w.bin("and", &waiting, &others);
+        self.w.store(&others, &left);
+        let members = self.w.value(MASK, format_args!("bitcast {members} to {MASK}"));
+        (self.mask, self.keep_old) = (Some(members), true);
+        let result = emit(self, inst);
+        (self.mask, self.keep_old) = (around, kept);
+        self.w.br(&head);
+        self.w.place(&done);
+        result
+    }
+
+    /// The running members of the lowest waiting lane's mask, and the lane itself even if its mask
+    /// lacks it.
+    fn members_of_first(&mut self, masks: &Val, waiting: &Val, running: &Val) -> Val {
+        let first = self.w.call("llvm.cttz", I32, &[waiting, &constant(I1, 1)]);
+        let mask = self.w.extract(masks, &first);
+        let members = self.w.bin("and", &mask, running);
+        let own = self.w.bin("shl", &constant(I32, 1), &first);
+        self.w.bin("or", &members, &own)
     }
 
     /// `vote.sync.mode`

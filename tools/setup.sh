@@ -69,6 +69,20 @@ fi
 for atoll_file in "$atoll_nvcc"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc; do
     if [ -x "$atoll_file" ]; then export ATOLL_NVCC="$atoll_file"; fi
 done
+# Debian's HIP runtime (7 MB), unpacked into the cache and not installed, for tests of AMD's library without a GPU.
+atoll_hip="$ATOLL_CACHE/hip"
+if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(uname -m)" = x86_64 ] && [ ! -e "$atoll_hip/libamdhip64.so.5" ]; then
+    (
+        say "downloading the HIP runtime of the distribution"
+        rm -rf "$atoll_hip" && mkdir -p "$atoll_hip" && cd "$atoll_hip"
+        apt-get download -q libamdhip64-5 libhsa-runtime64-1 libhsakmt1 libdrm-amdgpu1 libdrm2 libnuma1 libelf1 >"$ATOLL_CACHE/apt.log" 2>&1
+        for package in *.deb; do dpkg-deb -x "$package" files; done
+        mv files/usr/lib/x86_64-linux-gnu/lib*.so* .
+        rm -rf files ./*.deb
+        [ -e libamdhip64.so.5 ]
+    ) || say "no HIP runtime is available; its tests are skipped"
+fi
+if [ -e "$atoll_hip/libamdhip64.so.5" ]; then export ATOLL_HIP_LIBRARY="$atoll_hip/libamdhip64.so.5"; fi
 # For the tests of `make test-full` in virtual machines that run out of memory: QEMU, a Debian kernel, and tools for their files.
 if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(uname -m)" = x86_64 ] && [ ! -e "$ATOLL_CACHE/vm/vmlinuz" ]; then
     { command -v qemu-system-x86_64 && command -v busybox && command -v cpio; } >/dev/null ||

@@ -223,6 +223,9 @@ impl AmdModel {
             let (end, candidate) = (FIRST_SCALAR + 4 * (slot - 1), FIRST_SCALAR + 4 * slot + 1);
             text += &format!("s_cmp_ge_u32 $1, s{end}\ns_cselect_b32 s56, s{candidate}, s56\n");
         }
+        // A number beyond the candidates is not from `lay_out`: the block ends, and is not marked as
+        // done.
+        text += &format!("s_cmp_ge_u32 s56, {}\ns_cbranch_scc1 .L{name}_end\n", targets.len());
         // A selector per candidate, all of the same size.
         text += &format!(
             "s_getpc_b64 s[58:59]\n.L{name}_base:\ns_mul_i32 s56, s56, {SELECTOR_BYTES}\n\
@@ -298,7 +301,7 @@ mod tests {
     #[test]
     fn every_candidate_adds_its_selector_to_a_proxy() {
         let gfx906 = AmdModel::find("gfx906").unwrap();
-        assert_eq!([0, 1, 3].map(|candidates| gfx906.proxy_instructions(candidates)), [21, 26, 36]);
+        assert_eq!([0, 1, 3].map(|candidates| gfx906.proxy_instructions(candidates)), [23, 28, 38]);
     }
 
     /// Scalar registers can limit a kernel with few vector registers.

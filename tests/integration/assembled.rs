@@ -1,18 +1,20 @@
-//! The cost of passes in machine code, as measured by `atoll bench assembled`, if `ptxas` is
-//! installed. Every kernel that assembles still does; the preemption flag costs neither occupancy
-//! nor spills; checks in loops cost no spills and keep inner loops unrolled.
+//! The cost of passes in machine code, as measured by `atoll bench assembled`: for NVIDIA GPUs, if
+//! `ptxas` is installed, and for AMD GPUs. Every kernel that assembles still does; the preemption
+//! flag costs neither occupancy nor spills; checks in loops cost no spills and keep inner loops
+//! unrolled.
 //!
-//! A normal run takes two kernels of each file of the corpus, drawn by `ATOLL_SEED`, each for one
+//! For NVIDIA GPUs, a normal run takes two kernels of each file of the corpus, drawn by `ATOLL_SEED`, each for one
 //! architecture in turn, and one small model. A full run takes the corpus for all four, and each
 //! model for one in turn: `ptxas` needs half an hour for all models and architectures.
 
 use crate::corpus::modules;
 use crate::serve::atoll;
 use anyhow::{Context, Result, ensure};
+use atoll_passes::TransformOptions;
 use atoll_ptx::Name;
 use atoll_target_nvidia::find_ptxas;
 use atoll_tests::corpus::{cases, ptx_files};
-use atoll_tests::{built, full, sample, skip, trained};
+use atoll_tests::{Model, built, built_small, full, sample, skip, trained};
 use atoll_workbench::without_others;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -78,10 +80,13 @@ impl Row {
     }
 }
 
-/// Runs the program on files, for some architectures.
-fn measure(files: &[String], architectures: &[&str]) -> Result<Report> {
+/// Runs the program on files, for some architectures, with one set of passes or the usual ones.
+fn measure(files: &[String], architectures: &[&str], passes: Option<&str>) -> Result<Report> {
     let mut command = Command::new(atoll());
     command.args(["bench", "assembled", "--json", "--architecture", &architectures.join(",")]).args(files);
+    if let Some(passes) = passes {
+        command.args(["--pass", passes]);
+    }
     for case in cases()? {
         let block: Vec<String> = case.inputs(0)?.block.iter().map(u32::to_string).collect();
         command.args(["--block", &format!("{}={}", case.name, block.join(","))]);
@@ -91,11 +96,11 @@ fn measure(files: &[String], architectures: &[&str]) -> Result<Report> {
     serde_json::from_str(&text).with_context(|| format!("{files:?}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Some kernels of each file of the corpus, each in a file of its own.
-fn some_kernels(folder: &Path) -> Result<Vec<String>> {
+/// Some kernels of each file of the corpus, or of all files together, each in a file of its own.
+fn some_kernels(test: &str, count: usize, of_each_file: bool, folder: &Path) -> Result<Vec<String>> {
     let modules = modules()?;
     let kernels = modules.iter().flat_map(|(path, module)| module.kernels().map(move |kernel| (path, &kernel.name)));
-    let kernels = sample("assembled", kernels.collect(), 2, |&(path, _)| path);
+    let kernels = sample(test, kernels.collect(), count, |&(path, _)| of_each_file.then_some(path));
     let write = |(path, name): (&PathBuf, &Name)| {
         let file = path.file_stem().unwrap_or_default().to_string_lossy();
         let to = folder.join(format!("{file}.{name}.ptx"));
@@ -112,18 +117,20 @@ fn tasks(folder: &Path) -> Result<Vec<(Vec<String>, Vec<&'static str>)>> {
     if !full() {
         let small = built("squeezenet", folder)?.path.to_string_lossy().into_owned();
         let mut tasks = ARCHITECTURES.map(|architecture| (Vec::new(), vec![architecture]));
-        for (index, file) in some_kernels(folder)?.into_iter().enumerate() {
+        for (index, file) in some_kernels("assembled", 2, true, folder)?.into_iter().enumerate() {
             tasks[index % ARCHITECTURES.len()].0.push(file);
         }
         return Ok(tasks.into_iter().chain([(vec![small], vec!["sm_90"])]).collect());
     }
-    let mut models: Vec<_> =
-        atoll_models::ARCHITECTURES.iter().map(|model| built(model.name, folder)).collect::<Result<_>>()?;
-    for name in ["magika", "common_det", "silero_vad"] {
-        models.push(trained(name, &[])?);
-    }
-    let models = models.into_iter().map(|model| model.path.to_string_lossy().into_owned());
+    let models = models(built, folder)?.into_iter();
     Ok([(corpus.collect(), ARCHITECTURES.to_vec())].into_iter().chain(models.enumerate().map(turn)).collect())
+}
+
+/// The files of all models.
+fn models(build: fn(&str, &Path) -> Result<Model>, folder: &Path) -> Result<Vec<String>> {
+    let built = atoll_models::ARCHITECTURES.iter().map(|model| build(model.name, folder));
+    let models = built.chain(["magika", "common_det", "silero_vad"].map(|name| trained(name, &[])));
+    models.map(|model| Ok(model?.path.to_string_lossy().into_owned())).collect()
 }
 
 #[test]
@@ -139,7 +146,7 @@ fn passes_cost_no_occupancy_no_spills_and_no_unrolling() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (mut measured, mut failures) = (0, Vec::new());
     for (files, architectures) in tasks(folder.path())? {
-        let report = measure(&files, &architectures)?;
+        let report = measure(&files, &architectures, None)?;
         measured += report.kernels.len();
         for refused in &report.refused {
             println!("{} is not assembled for {} as it is", refused.kernel, refused.architecture);
@@ -155,5 +162,55 @@ fn passes_cost_no_occupancy_no_spills_and_no_unrolling() -> Result<()> {
     println!("{measured} transformed kernels");
     ensure!(measured > if full() { 1000 } else { 150 }, "only {measured} kernels were measured");
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+const AMD: [&str; 7] = ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201"];
+
+/// In code for AMD GPUs. A normal run takes some kernels of the corpus for one architecture, a full
+/// run each file for one in turn.
+#[test]
+#[expect(clippy::print_stdout, reason = "kernels that spill are part of the test's output")]
+fn passes_cost_no_spills_on_amd_gpus() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let architecture = sample("assembled-amd-architecture", AMD.to_vec(), 1, |_| ())[0];
+    let tasks: Vec<(Vec<String>, &str)> = if full() {
+        let files = ptx_files()?.into_iter().map(|path| vec![path.to_string_lossy().into_owned()]);
+        files.zip(AMD.into_iter().cycle()).collect()
+    } else {
+        vec![(some_kernels("assembled-amd", 6, false, folder.path())?, architecture)]
+    };
+    let (mut measured, mut failures) = (0, Vec::new());
+    for (files, architecture) in tasks {
+        let report = measure(&files, &[architecture], None)?;
+        measured += report.kernels.len();
+        for row in report.kernels.iter().filter(|row| row.after.spill_bytes > 0) {
+            println!("{} spills {} bytes: {row:?}", row.kernel, row.after.spill_bytes);
+            let is_new = SPILL_NOTHING.contains(&row.passes.as_str()) && row.before.spill_bytes == 0;
+            failures.extend(is_new.then(|| format!("{row:?}")));
+        }
+    }
+    ensure!(measured > if full() { 1000 } else { 5 }, "only {measured} kernels were measured");
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+/// Kernels of all models spill nothing on any AMD GPU, before the passes and after those of models.
+#[test]
+#[expect(clippy::print_stdout, reason = "kernels that spill are part of the test's output")]
+fn kernels_of_models_spill_nothing_on_amd_gpus() -> Result<()> {
+    if !full() {
+        skip("code of all models for all AMD GPUs takes half an hour; `make test-full` makes it");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let passes = TransformOptions::default().names().collect::<Vec<_>>().join(",");
+    let report = measure(&models(built_small, folder.path())?, &AMD, Some(&passes))?;
+    let spilling = |row: &&Row| row.before.spill_bytes + row.after.spill_bytes > 0;
+    report.kernels.iter().filter(spilling).for_each(|row| println!("spills: {row:?}"));
+    println!("{} kernels for {} architectures", report.kernels.len(), AMD.len());
+    ensure!(report.kernels.len() > 1000, "only {} kernels were measured", report.kernels.len());
+    ensure!(report.refused.is_empty() && report.faults.is_empty(), "{:?} {:?}", report.refused, report.faults);
+    ensure!(!report.kernels.iter().any(|row| spilling(&row)), "kernels of models spill");
     Ok(())
 }

@@ -4,7 +4,7 @@
 use super::gpu_engine::Gpu;
 use super::padding::{Bed, kill_executors};
 use super::serve::atoll;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use atoll_core::PreemptLevel;
 use atoll_device::{Device, Domains};
 use atoll_device_hip::{HipConfig, start};
@@ -12,7 +12,7 @@ use atoll_engine::{Engine, EngineConfig, EngineStatistics};
 use atoll_executor::{ExecutorConfig, ExecutorPool};
 use atoll_models::BuildOptions;
 use atoll_pipeline::Target;
-use atoll_tests::{Model, stand_in};
+use atoll_tests::{Model, full, sample, stand_in};
 use std::path::Path;
 use std::time::Duration;
 
@@ -51,21 +51,49 @@ pub(crate) fn target() -> Result<Target> {
     Ok("amd:gfx90a".parse()?)
 }
 
-/// A model that is small enough for an interpreter.
+/// The architectures that models run for.
+const ARCHITECTURES: [&str; 3] = ["gfx906", "gfx90a", "gfx1100"];
+
+/// Longest time of a launch of a model.
+const LAUNCH_LIMIT: Duration = Duration::from_secs(600);
+
+/// An engine with a GPU of this architecture, in an executor: its environment has the option.
+fn engine_for(architecture: &str, config_of_engine: EngineConfig) -> Result<Engine> {
+    let hip = HipConfig { time_limit: LAUNCH_LIMIT, ..config()? };
+    let mut executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(hip)? };
+    executor.environment.push((stand_in::HIP_OPTIONS.into(), format!("arch={architecture}").into()));
+    Ok(Engine::start(Box::new(ExecutorPool::new(executor)?), config_of_engine)?)
+}
+
+/// A variant of a model that is small enough for an interpreter.
+fn small(name: &str, image: u32, folder: &Path) -> Result<Model> {
+    let path = folder.join(format!("{name}.onnx"));
+    let options = BuildOptions { seed: 7, width: 0.25, image: Some(image), ..BuildOptions::default() };
+    std::fs::write(&path, atoll_models::build_onnx(name, &options)?)?;
+    Ok(Model { name: name.into(), path, symbols: Vec::new() })
+}
+
 fn model(folder: &Path) -> Result<Model> {
-    let path = folder.join("squeezenet.onnx");
-    let options = BuildOptions { seed: 7, width: 0.25, image: Some(40), ..BuildOptions::default() };
-    std::fs::write(&path, atoll_models::build_onnx("squeezenet", &options)?)?;
-    Ok(Model { name: "squeezenet".into(), path, symbols: Vec::new() })
+    small("squeezenet", 40, folder)
 }
 
 fn gpu() -> Result<Gpu> {
     Ok(Gpu { target: target()?, model, urgent: model, pause: Duration::from_millis(500) })
 }
 
+/// SqueezeNet for one architecture, drawn by `ATOLL_SEED`; in a full run three models for each.
 #[test]
 fn models_agree_with_the_oracle_also_when_they_are_evicted() -> Result<()> {
-    gpu()?.models_agree_also_when_evicted(engine)
+    const MODELS: [fn(&Path) -> Result<Model>; 3] =
+        [model, |folder| small("resnet18", 32, folder), |folder| small("distilbert", 5, folder)];
+    let models = if full() { &MODELS[..] } else { &MODELS[..1] };
+    let cases = models.iter().flat_map(|model| ARCHITECTURES.map(|architecture| (*model, architecture)));
+    for (model, architecture) in sample("hip-models", cases.collect(), 1, |_| ()) {
+        let gpu = Gpu { target: format!("amd:{architecture}").parse()?, model, ..gpu()? };
+        gpu.models_agree_also_when_evicted(|config| engine_for(architecture, config))
+            .with_context(|| architecture.to_owned())?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -56,15 +56,20 @@ pub fn hip_library() -> Result<PathBuf> {
     Ok(library)
 }
 
-/// A program that finds the stand-in for HIP as its runtime. Links the library into `folder` if
-/// necessary.
-pub fn hip_command(program: &Path, folder: &Path, options: &str) -> Result<Command> {
+/// The environment in which a program finds the stand-in for HIP as its runtime. Links the library
+/// into `folder` if necessary.
+pub fn hip_environment(folder: &Path, options: &str) -> Result<[(&'static str, OsString); 2]> {
     let library = hip_library()?;
     let place = folder.join("libamdhip64.so.7");
     if !place.exists() {
         std::os::unix::fs::symlink(library, &place).with_context(|| place.display().to_string())?;
     }
+    Ok([("LD_LIBRARY_PATH", folder.into()), (HIP_OPTIONS, options.into())])
+}
+
+/// A program in this environment.
+pub fn hip_command(program: &Path, folder: &Path, options: &str) -> Result<Command> {
     let mut command = Command::new(program);
-    command.env("LD_LIBRARY_PATH", folder).env(HIP_OPTIONS, options);
+    command.envs(hip_environment(folder, options)?);
     Ok(command)
 }

@@ -35,6 +35,7 @@ mod transfers;
 
 pub use builder::{CompileReport, PRODUCER};
 pub use error::CompileError;
+pub use native::compile_amd;
 pub use observer::{Observer, Silent};
 pub use options::{CompileOptions, TransformOptions};
 pub use pack::launch::{

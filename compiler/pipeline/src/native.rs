@@ -21,7 +21,9 @@ pub(crate) struct Native {
 }
 
 #[cfg(feature = "host")]
-pub(crate) use with::{compile, compile_amd, compile_amd_proxy};
+pub use with::compile_amd;
+#[cfg(feature = "host")]
+pub(crate) use with::{compile, compile_amd_proxy};
 
 /// A code object with a proxy kernel, and the resources of the proxy; or the index of a kernel that
 /// does not fit into the proxy.
@@ -30,7 +32,7 @@ pub(crate) type Proxied = Result<(Vec<u8>, AmdFacts), usize>;
 /// Compiles code for an AMD GPU and completes the facts of the kernels. Also returns the LLVM IR of
 /// each kernel before optimisation, if requested.
 #[cfg(not(feature = "host"))]
-pub(crate) fn compile_amd(
+pub fn compile_amd(
     _: &Module,
     _: &mut [KernelFacts],
     architecture: AmdArchitecture,
@@ -98,8 +100,13 @@ mod with {
     /// Size of a register in bytes.
     const REGISTER_BYTES: u32 = 4;
 
-    /// Like the function of this name without LLVM, which returns an error.
-    pub(crate) fn compile_amd(
+    /// Compiles kernels, of which `facts` have the names and block shapes, to a code object for an AMD
+    /// GPU, and completes the facts. Also returns the LLVM IR of each kernel before optimisation, if
+    /// requested.
+    ///
+    /// # Errors
+    /// The module has no such kernel, or the target refuses one.
+    pub fn compile_amd(
         module: &Module,
         facts: &mut [KernelFacts],
         architecture: AmdArchitecture,

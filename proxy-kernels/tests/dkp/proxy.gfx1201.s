@@ -7,6 +7,8 @@ s_cmp_ge_u32 $1, s44
 s_cselect_b32 s56, s49, s56
 s_cmp_ge_u32 $1, s48
 s_cselect_b32 s56, s53, s56
+s_cmp_ge_u32 s56, 2
+s_cbranch_scc1 .Latoll_dkp_64_end
 s_getpc_b64 s[58:59]
 .Latoll_dkp_64_base:
 s_mul_i32 s56, s56, 28

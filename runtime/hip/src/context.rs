@@ -78,13 +78,12 @@ impl Context {
         }
     }
 
-    /// Whether the kernel driver kills the waves, since the library cannot. Known after the first
-    /// call of [`Context::reset_waves`].
-    pub fn resets_by_kernel(&self) -> bool {
-        matches!(self.kfd.get(), Some(Ok(_)))
-    }
-
-    fn reset_by_kernel(&self) -> Result<(), KfdError> {
+    /// Like [`Context::reset_waves`], by Atoll's patch of the kernel driver only. It never reaches
+    /// another process, whereas REEF's runtime may.
+    ///
+    /// # Errors
+    /// Why the kernel driver does not.
+    pub fn reset_by_kernel(&self) -> Result<(), KfdError> {
         let open = || match self.gpu.pci_bus_id() {
             Ok(address) => Kfd::open(&address, self.driver().kernel_driver),
             Err(error) => Err(KfdError::NoGpu(error.to_string())),

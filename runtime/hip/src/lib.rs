@@ -4,6 +4,7 @@
 //!   in use; their types come from the table of `runtime/hip-api`.
 //! - [`Gpu`]: a device by its ordinal, not yet in use. [`Context`]: a device in use by this
 //!   process.
+//! - [`CodeObject`]: what the header of a code object says.
 //! - [`Module`], [`Kernel`], [`Stream`], [`UnitMask`], [`Event`], [`DeviceMemory`],
 //!   [`HostWords`], [`HostMemory`]: owning handles. Each keeps alive the objects that it depends
 //!   on.
@@ -18,6 +19,7 @@
 //!
 //! Start reading at [`Driver`], then [`Context`] and [`Stream`].
 
+mod code_object;
 mod context;
 mod driver;
 mod error;
@@ -29,6 +31,7 @@ mod module;
 mod stream;
 mod units;
 
+pub use code_object::{CodeObject, Damage, Feature, Mismatch};
 pub use context::Context;
 pub use driver::{Driver, OpenError};
 pub use error::{HipError, status};

@@ -1,5 +1,6 @@
 //! Modules and their kernels.
 
+use crate::code_object::CodeObject;
 use crate::context::Context;
 use crate::error::{HipError, status};
 use crate::memory::DevicePtr;
@@ -26,10 +27,10 @@ impl Module {
         let mut handle = hipModule_t::NULL;
         // The library computes the size from the ELF header, and would read beyond the end of a
         // truncated file.
-        let image = padded(code).ok_or_else(|| HipError::of("hipModuleLoadData", status::INVALID_IMAGE))?;
-        // SAFETY: the image is as long as its header says, and only read during the call; writes
-        // one handle to the given address.
-        context.call("hipModuleLoadData", |f| unsafe { (f.module_load)(&mut handle, image.as_ptr().cast()) })?;
+        CodeObject::read(code).map_err(|_| HipError::of("hipModuleLoadData", status::INVALID_IMAGE))?;
+        // SAFETY: the code is as long as its header says, and only read during the call; writes one
+        // handle to the given address.
+        context.call("hipModuleLoadData", |f| unsafe { (f.module_load)(&mut handle, code.as_ptr().cast()) })?;
         Ok(Module(Arc::new(Loaded { context: context.clone(), handle })))
     }
 
@@ -55,18 +56,6 @@ impl Module {
         })?;
         Ok((address, bytes as u64))
     }
-}
-
-/// Returns the code if its section table, with which an ELF file ends, lies inside; else `None`.
-fn padded(code: &[u8]) -> Option<&[u8]> {
-    let number = |at: usize, bytes: usize| -> Option<u64> {
-        let field = code.get(at..at + bytes)?;
-        Some(field.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)))
-    };
-    let is_elf = code.starts_with(b"\x7fELF\x02\x01");
-    let (begin, size, count) = (number(0x28, 8)?, number(0x3a, 2)?, number(0x3c, 2)?);
-    let end = begin.checked_add(size * count)?;
-    (is_elf && end <= code.len() as u64).then_some(code)
 }
 
 impl Drop for Loaded {
@@ -150,24 +139,5 @@ impl Kernel {
                 extra.as_mut_ptr(),
             )
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn code_that_is_cut_off_is_noticed() {
-        let mut elf = vec![0; 128];
-        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        elf[0x28] = 64;
-        elf[0x3a] = 64;
-        elf[0x3c] = 1;
-        assert!(padded(&elf).is_some());
-        assert!(padded(&elf[..127]).is_none());
-        assert!(padded(&elf[..20]).is_none());
-        elf[1] = b'F';
-        assert!(padded(&elf).is_none(), "another kind of file");
     }
 }

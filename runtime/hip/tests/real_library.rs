@@ -1,10 +1,10 @@
 //! Checks the installed HIP runtime without a GPU: its exports and its errors.
-//! `ATOLL_HIP_LIBRARY` names a library. Without it, the installed one is used (Debian: `apt-get
-//! install libamdhip64-5`).
+//! `ATOLL_HIP_LIBRARY` names a library; `tools/setup.sh` downloads Debian's for full test runs.
+//! Without it, the installed one is used (Debian: `apt-get install libamdhip64-5`).
 
 use atoll_hip::{Driver, OpenError, status};
 use atoll_hip_api::ENTRY_POINTS;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[allow(clippy::print_stderr, reason = "the runner collects these lines")]
 fn skip(reason: &str) {
@@ -18,10 +18,23 @@ fn library() -> Option<PathBuf> {
     let installed = folders.iter().flat_map(|folder| files.map(|file| PathBuf::from(folder).join(file)));
     let named = std::env::var_os("ATOLL_HIP_LIBRARY").map(PathBuf::from);
     let found = named.into_iter().chain(installed).find(|path| path.exists());
-    if found.is_none() {
-        skip("no HIP runtime is installed (libamdhip64-5), and ATOLL_HIP_LIBRARY names none");
+    match &found {
+        Some(path) => preload(path.parent().unwrap_or(path)),
+        None => skip("no HIP runtime is installed (libamdhip64-5), and ATOLL_HIP_LIBRARY names none"),
     }
     found
+}
+
+/// Loads the libraries that the runtime needs and that lie beside it, since the loader does not look
+/// for them there. One that needs another comes after it.
+fn preload(folder: &Path) {
+    const NEEDED: [&str; 6] =
+        ["libdrm.so.2", "libdrm_amdgpu.so.1", "libnuma.so.1", "libelf.so.1", "libhsakmt.so.1", "libhsa-runtime64.so.1"];
+    for file in NEEDED.map(|name| folder.join(name)).iter().filter(|file| file.exists()) {
+        // SAFETY: the libraries are meant to be loaded like this; their initializers have no
+        // preconditions.
+        std::mem::forget(unsafe { libloading::Library::new(file) }.expect("a library of the package"));
+    }
 }
 
 #[test]

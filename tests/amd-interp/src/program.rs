@@ -60,6 +60,8 @@ pub struct Kernel {
     pub descriptor: Descriptor,
     /// Address of its first instruction.
     pub entry: u64,
+    /// Bytes of its code.
+    pub code_bytes: u64,
     /// Address of the descriptor.
     pub(crate) object: u64,
 }
@@ -86,6 +88,7 @@ impl Program {
         relocate(&file, &mut segments, base)?;
         let symbols = symbols(&file, base);
         let kernels = kernels(&symbols, &segments, &target)?;
+        let symbols = symbols.into_iter().map(|(name, (address, _))| (name, address)).collect();
         let program = Self { target, base, segments, kernels, symbols, disassemblers: Default::default() };
         program.disassembler(64).ok_or_else(|| LoadError::NoDisassembler(target.name.to_owned()))?;
         Ok(program)
@@ -107,6 +110,20 @@ impl Program {
     /// The address of a symbol: a function or a variable.
     pub fn symbol(&self, name: &str) -> Option<u64> {
         self.symbols.get(name).copied()
+    }
+
+    /// Number of instructions of a kernel's code.
+    pub fn instructions_of(&self, kernel: &Kernel) -> u32 {
+        let (mut count, mut address) = (0, kernel.entry);
+        while address < kernel.entry.saturating_add(kernel.code_bytes) {
+            let size = match self.instruction(address, kernel.descriptor.wave_size) {
+                Ok(inst) => inst.size,
+                Err(refusal) => refusal.size,
+            };
+            count += 1;
+            address += size.max(4);
+        }
+        count
     }
 
     /// All instructions of the code that the interpreter refuses: address, text and reason. Padding
@@ -235,18 +252,19 @@ fn relocate(file: &ElfFile64<LittleEndian>, segments: &mut [Segment], base: u64)
     Ok(())
 }
 
-fn symbols(file: &ElfFile64<LittleEndian>, base: u64) -> BTreeMap<String, u64> {
+/// The addresses and sizes of symbols.
+fn symbols(file: &ElfFile64<LittleEndian>, base: u64) -> BTreeMap<String, (u64, u64)> {
     let defined = file.dynamic_symbols().chain(file.symbols()).filter(|s| s.is_definition());
-    defined.filter_map(|s| Some((s.name().ok()?.to_owned(), base.wrapping_add(s.address())))).collect()
+    defined.filter_map(|s| Some((s.name().ok()?.to_owned(), (base.wrapping_add(s.address()), s.size())))).collect()
 }
 
 fn kernels(
-    symbols: &BTreeMap<String, u64>,
+    symbols: &BTreeMap<String, (u64, u64)>,
     segments: &[Segment],
     target: &Target,
 ) -> Result<BTreeMap<String, Kernel>, LoadError> {
     let mut kernels = BTreeMap::new();
-    for (symbol, &object) in symbols {
+    for (symbol, &(object, _)) in symbols {
         let Some(name) = symbol.strip_suffix(".kd") else { continue };
         let bytes = segments.iter().find_map(|s| {
             let start = usize::try_from(object.checked_sub(s.address)?).ok()?;
@@ -255,7 +273,11 @@ fn kernels(
         let missing = || LoadError::NotCodeObject(format!("the descriptor of `{name}` is outside its segments"));
         let descriptor = Descriptor::parse(bytes.ok_or_else(missing)?, target);
         let entry = object.wrapping_add_signed(descriptor.entry);
-        kernels.insert(name.to_owned(), Kernel { name: name.to_owned(), descriptor, entry, object });
+        // The size of a symbol is a claim of the file: code ends with its segment at the latest.
+        let rest = segments.iter().find(|s| !s.decoded.is_empty() && entry >= s.address);
+        let rest = rest.map_or(0, |s| s.address.saturating_add(s.bytes.len() as u64).saturating_sub(entry));
+        let code_bytes = symbols.get(name).map_or(0, |(_, size)| *size).min(rest);
+        kernels.insert(name.to_owned(), Kernel { name: name.to_owned(), descriptor, entry, code_bytes, object });
     }
     Ok(kernels)
 }

@@ -10,6 +10,7 @@
 //! | `devices=1` | number of devices; 0 is a library without devices | 1 |
 //! | `rocm=5.2` | version of ROCm; before 6.0 the new symbol of device properties is not supported | 6.2 |
 //! | `reef` | `hipResetWavefronts` works, as with REEF's runtime and driver | it does not |
+//! | `reef=fatal` | a call of `hipResetWavefronts` ends the process, which shows that it was made | |
 //! | `kfd` | the kernel driver has Atoll's patch, whose ioctl ends running waves | it has not |
 //! | `kfd=other-abi` | it has the patch with another version of the interface | |
 //! | `kfd=busy` | it refuses every reset, as if the GPU held too many processes | |
@@ -17,6 +18,7 @@
 //! | `no-ipc` | memory of another process cannot be opened | it can |
 //! | `abort` | a fault ends the process, as most releases of ROCm do | it is an error of all later calls |
 
+use crate::status::Status;
 use std::fmt;
 
 /// The environment variable.
@@ -38,6 +40,7 @@ pub(crate) struct Options {
     /// Major and minor version.
     pub(crate) rocm: (u32, u32),
     pub(crate) resets_waves: bool,
+    pub(crate) reset_is_fatal: bool,
     pub(crate) patch: Patch,
     pub(crate) refuses_ipc: bool,
     pub(crate) aborts: bool,
@@ -77,6 +80,7 @@ impl Default for Options {
             devices: 1,
             rocm: (6, 2),
             resets_waves: false,
+            reset_is_fatal: false,
             patch: Patch::Absent,
             refuses_ipc: false,
             aborts: false,
@@ -100,6 +104,7 @@ impl Options {
             None if word == "abort" => self.aborts = true,
             None if word == "kfd" => self.patch = Patch::Present,
             None if word == "no-ipc" => self.refuses_ipc = true,
+            Some(("reef", "fatal")) => self.reset_is_fatal = true,
             Some(("kfd", "other-abi")) => self.patch = Patch::OtherAbi,
             Some(("kfd", "busy")) => self.patch = Patch::Busy,
             Some(("kfd", "loses")) => self.patch = Patch::Loses,
@@ -118,6 +123,27 @@ impl Options {
     /// The version in the library's encoding.
     pub(crate) fn version(&self) -> i32 {
         (self.rocm.0 * 10_000_000 + self.rocm.1 * 100_000) as i32
+    }
+
+    /// The error for code that the loader refuses. Before 6.1, one stands for every reason.
+    pub(crate) fn refusal(&self) -> Status {
+        if self.rocm < (6, 1) { Status::SharedObjectInitFailed } else { Status::NoBinaryForGpu }
+    }
+
+    /// Whether memory is paged in on demand; no option turns it on.
+    pub(crate) fn xnack(&self) -> bool {
+        false
+    }
+
+    /// Whether on-chip memory has error correction.
+    pub(crate) fn sramecc(&self) -> bool {
+        self.architecture.starts_with("gfx9")
+    }
+
+    /// The architecture with its features, as the library prints it.
+    pub(crate) fn full_architecture(&self) -> String {
+        let features = if self.sramecc() { ":sramecc+:xnack-" } else { "" };
+        format!("{}{features}", self.architecture)
     }
 
     /// Lanes of a wave.

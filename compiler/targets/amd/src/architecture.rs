@@ -36,20 +36,27 @@ struct Row {
     name: &'static str,
     /// Lanes of a wave: 64 or 32.
     wave: u32,
+    /// Version of its code objects.
+    code_object: u32,
     /// LLVM's features. With `cumode` all waves of a block run on one compute unit, so a fence of
     /// block scope need not reach the cache of another unit.
     features: &'static str,
 }
 
 const ROWS: [Row; 7] = [
-    Row { architecture: Architecture::Gfx906, name: "gfx906", wave: 64, features: "" },
-    Row { architecture: Architecture::Gfx908, name: "gfx908", wave: 64, features: "" },
-    Row { architecture: Architecture::Gfx90a, name: "gfx90a", wave: 64, features: "" },
-    Row { architecture: Architecture::Gfx942, name: "gfx942", wave: 64, features: "" },
-    Row { architecture: Architecture::Gfx1030, name: "gfx1030", wave: 32, features: "+wavefrontsize32,+cumode" },
-    Row { architecture: Architecture::Gfx1100, name: "gfx1100", wave: 32, features: "+wavefrontsize32,+cumode" },
-    Row { architecture: Architecture::Gfx1201, name: "gfx1201", wave: 32, features: "+wavefrontsize32,+cumode" },
+    row(Architecture::Gfx906, "gfx906", 64, 4),
+    row(Architecture::Gfx908, "gfx908", 64, 4),
+    row(Architecture::Gfx90a, "gfx90a", 64, 4),
+    row(Architecture::Gfx942, "gfx942", 64, 5),
+    row(Architecture::Gfx1030, "gfx1030", 32, 4),
+    row(Architecture::Gfx1100, "gfx1100", 32, 5),
+    row(Architecture::Gfx1201, "gfx1201", 32, 5),
 ];
+
+const fn row(architecture: Architecture, name: &'static str, wave: u32, code_object: u32) -> Row {
+    let features = if wave == 32 { "+wavefrontsize32,+cumode" } else { "" };
+    Row { architecture, name, wave, code_object, features }
+}
 
 /// Error: a name is not an architecture of the table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,6 +93,14 @@ impl Architecture {
     /// Lanes of a wave: 64 or 32. In a wave of 64 lanes each half is a warp of PTX.
     pub fn wave_lanes(self) -> u32 {
         self.row().wave
+    }
+
+    /// The version of the code-object ABI that its code has: the oldest that all releases of ROCm
+    /// for it load, so that no release refuses the code of a GPU that it knows. Version 4 needs
+    /// ROCm 4.1, version 5 needs ROCm 5.2 (ROCR-Runtime, `GetCodeObjectVersion`). ROCm knows
+    /// gfx1100 since 5.3, gfx942 since 5.7 and gfx1201 since 6.2 (ROCR-Runtime, `isa.cpp`).
+    pub fn code_object_version(self) -> u32 {
+        self.row().code_object
     }
 
     pub(crate) fn llvm_features(self) -> &'static str {

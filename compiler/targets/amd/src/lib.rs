@@ -1,8 +1,9 @@
 //! The AMD target: compiles transformed PTX to code objects for AMD GPUs.
 //!
 //! [`compile`] takes a module and the block shapes of its kernels, and returns one ELF shared
-//! object of the amdhsa ABI, version 5, with a kernel descriptor `NAME.kd` for each kernel. [`abi`]
-//! defines the memory that a launch must provide.
+//! object of the amdhsa ABI, of the version that the architecture's loaders know
+//! ([`Architecture::code_object_version`]), with a kernel descriptor `NAME.kd` for each kernel.
+//! [`abi`] defines the memory that a launch must provide.
 //!
 //! Start at [`compile`]. `atoll_lower` parses a kernel. `emit` writes LLVM IR in which a thread is
 //! a lane with its own control flow, and LLVM's AMDGPU back end turns divergent branches into
@@ -125,7 +126,7 @@ fn linked(
     options: &Options,
 ) -> Result<(CodeObject, Vec<KernelFacts>), AmdError> {
     let emitted = emitted(module, kernels, architecture)?;
-    let text = object::module_text(&globals::definitions(module)?, &emitted, proxy, options);
+    let text = object::module_text(&globals::definitions(module)?, &emitted, proxy, architecture, options);
     let object = object::compile_ir(&text, &emitted, architecture)?;
     let elf = link::link(&object)?;
     let found = facts::read(&elf)?;
@@ -149,7 +150,7 @@ pub fn llvm_ir(
     options: &Options,
 ) -> Result<String, AmdError> {
     let emitted = emitted(module, kernels, architecture)?;
-    Ok(object::module_text(&globals::definitions(module)?, &emitted, None, options))
+    Ok(object::module_text(&globals::definitions(module)?, &emitted, None, architecture, options))
 }
 
 fn emitted(

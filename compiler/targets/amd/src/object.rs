@@ -14,8 +14,6 @@ use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Tar
 use std::collections::BTreeSet;
 
 const TRIPLE: &str = "amdgcn-amd-amdhsa";
-/// The version of the code-object ABI, times 100. Loaders of ROCm 5.6 and later know version 5.
-const CODE_OBJECT_VERSION: u32 = 500;
 
 /// Optimisation passes. They do not include the passes that infer attributes of kernels: those
 /// would drop inputs that a kernel does not use, which changes the registers at its entry.
@@ -39,6 +37,7 @@ pub(crate) fn module_text(
     globals: &Globals,
     kernels: &[EmittedKernel],
     proxy: Option<&Proxy>,
+    architecture: Architecture,
     options: &Options,
 ) -> String {
     let mut text = format!("target triple = \"{TRIPLE}\"\n") + &globals.text();
@@ -65,15 +64,16 @@ pub(crate) fn module_text(
         text += &proxy.definition(number);
         text += &attributes(number, [1, proxy.threads], proxy::shared_bytes(kernels), &Options::default());
     }
-    text + &flags()
+    text + &flags(architecture)
 }
 
 /// Module flags, and the metadata that instructions refer to: `!0` is empty, `!1` marks
-/// non-temporal accesses.
-fn flags() -> String {
+/// non-temporal accesses. LLVM counts the version of the code-object ABI in hundredths.
+fn flags(architecture: Architecture) -> String {
     format!(
         "!llvm.module.flags = !{{!2}}\n!0 = !{{}}\n!1 = !{{i32 1}}\n\
-         !2 = !{{i32 1, !\"amdhsa_code_object_version\", i32 {CODE_OBJECT_VERSION}}}\n"
+         !2 = !{{i32 1, !\"amdhsa_code_object_version\", i32 {}}}\n",
+        100 * architecture.code_object_version()
     )
 }
 

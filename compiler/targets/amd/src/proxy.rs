@@ -2,8 +2,8 @@
 //!
 //! The assembly of a proxy comes from `atoll_proxy_kernels`. Here it becomes a kernel with the
 //! attributes of all others, so its entry has the same registers, and with the static shared memory
-//! of the kernel that needs the most. [`check`] compares the registers of the linked kernels: a
-//! kernel runs with those of the proxy.
+//! of the kernel that needs the most. [`check`] compares the waves and registers of the linked
+//! kernels: a kernel runs with those of the proxy.
 
 use crate::abi;
 use crate::emit::{EmittedKernel, quoted};
@@ -60,7 +60,9 @@ pub(crate) fn shared_bytes(kernels: &[EmittedKernel]) -> u32 {
 pub(crate) fn check(kernels: &[KernelFacts], proxy: &KernelFacts) -> Result<(), AmdError> {
     for (index, kernel) in kernels.iter().enumerate() {
         let scalars = |facts: &KernelFacts| facts.sgprs.next_multiple_of(SCALAR_GRANULE);
-        let reason = if kernel.vgprs > proxy.vgprs.next_multiple_of(VECTOR_GRANULE) {
+        let reason = if kernel.wave_lanes != proxy.wave_lanes {
+            format!("its waves have {} lanes, those of the proxy {}", kernel.wave_lanes, proxy.wave_lanes)
+        } else if kernel.vgprs > proxy.vgprs.next_multiple_of(VECTOR_GRANULE) {
             format!("it has {} vector registers, the proxy {}", kernel.vgprs, proxy.vgprs)
         } else if scalars(kernel) > scalars(proxy) {
             format!("it has {} scalar registers, the proxy {}", kernel.sgprs, proxy.sgprs)
@@ -74,4 +76,26 @@ pub(crate) fn check(kernels: &[KernelFacts], proxy: &KernelFacts) -> Result<(), 
         return Err(AmdError::NotInProxy { kernel: kernel.name.clone(), index, reason });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_needs_what_the_proxy_lacks_is_refused() {
+        let proxy = KernelFacts { vgprs: 64, sgprs: 80, wave_lanes: 64, ..KernelFacts::default() };
+        let kernel = KernelFacts { name: "k".to_owned(), vgprs: 40, sgprs: 30, ..proxy.clone() };
+        let reason = |kernel: KernelFacts| match check(&[proxy.clone(), kernel], &proxy) {
+            Err(AmdError::NotInProxy { kernel, index: 1, reason }) if kernel == "k" => reason,
+            other => panic!("{other:?}"),
+        };
+        assert!(check(std::slice::from_ref(&kernel), &proxy).is_ok());
+        let narrow = reason(KernelFacts { wave_lanes: 32, ..kernel.clone() });
+        assert_eq!(narrow, "its waves have 32 lanes, those of the proxy 64");
+        assert_eq!(reason(KernelFacts { vgprs: 65, ..kernel.clone() }), "it has 65 vector registers, the proxy 64");
+        assert_eq!(reason(KernelFacts { sgprs: 81, ..kernel.clone() }), "it has 81 scalar registers, the proxy 80");
+        assert!(reason(KernelFacts { agprs: 4, ..kernel.clone() }).contains("accumulators"));
+        assert!(reason(KernelFacts { scratch_bytes: 16, ..kernel }).contains("16 bytes of scratch memory"));
+    }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use atoll_target_amd::{Architecture, Options, compile, llvm_ir};
+use atoll_target_amd::{AmdError, Architecture, Options, compile, llvm_ir};
 use std::fmt::Write as _;
 
 const VECTOR_ADD: &str = "
@@ -51,6 +51,48 @@ fn a_vector_addition_links_for_every_architecture() {
         let symbols = common::llvm("llvm-readobj", &["--dyn-syms"], &code.elf);
         assert!(symbols.contains("Name: add ") && symbols.contains("Name: add.kd "), "{symbols}");
     }
+}
+
+/// The loaders of ROCm 5.0 and 5.1 know no version after 4, and know four of the architectures.
+#[test]
+fn code_has_the_oldest_version_that_its_loaders_know() {
+    let module = atoll_ptx::parse(VECTOR_ADD).unwrap();
+    let shape = atoll_target_amd::KernelShape { name: "add".into(), block: [256, 1, 1] };
+    for architecture in Architecture::ALL {
+        let code = compile(&module, std::slice::from_ref(&shape), architecture, &Options::default()).unwrap();
+        let is_old = ["gfx906", "gfx908", "gfx90a", "gfx1030"].contains(&architecture.name());
+        let version = if is_old { 4 } else { 5 };
+        assert_eq!(architecture.code_object_version(), version, "{architecture}");
+        // `EI_ABIVERSION`, and the version of the metadata.
+        assert_eq!(u32::from(code.elf[8]), version - 2, "{architecture}");
+        let notes = common::llvm("llvm-readobj", &["--notes"], &code.elf);
+        let metadata: Vec<&str> =
+            notes.split("amdhsa.version:").nth(1).expect("a version").split_whitespace().collect();
+        assert_eq!(metadata[..4], ["-", "1", "-", if is_old { "1" } else { "2" }], "{architecture}");
+    }
+}
+
+#[test]
+fn more_static_shared_memory_than_a_block_can_have_is_refused() {
+    let with = |bytes: u32| {
+        let text = format!(
+            ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{{\n\
+             \t.shared .align 4 .b8 tile[{bytes}];\n\t.reg .b32 %r;\n\tmov.u32 %r, 1;\n\
+             \tst.shared.u32 [tile+{}], %r;\n\tret;\n}}\n",
+            bytes - 4
+        );
+        let shape = atoll_target_amd::KernelShape { name: "k".into(), block: [64, 1, 1] };
+        let module = atoll_ptx::parse(&text).unwrap();
+        compile(&module, &[shape], Architecture::Gfx90a, &Options::default())
+    };
+    assert_eq!(with(65536).expect("the largest").kernels[0].shared_static_bytes, 65536);
+    let error = with(65552).expect_err("too much");
+    assert!(matches!(error, AmdError::SharedMemory { bytes: 65552, limit: 65536, .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.contains("`k` has 65552 bytes of static shared memory") && text.contains("use smaller tiles"),
+        "{text}"
+    );
 }
 
 /// The kernels of the corpus that the target refuses, before and after the passes. The list is

@@ -11,7 +11,7 @@ mod cases;
 mod common;
 
 use atoll_amd_interp::Memory;
-use atoll_kgraph::dkp::Range;
+use atoll_kgraph::dkp::{LaunchError, Range, SLOTS, lay_out};
 use atoll_passes::{PassOptions, transform_with};
 use atoll_proxy_kernels::{AmdModel, Candidate, NotPadded, candidate_facts, dkp_modules};
 use atoll_target_amd::{AmdError, Architecture, KernelShape, Options, compile};
@@ -170,6 +170,43 @@ fn best_effort_blocks_leave_in_the_middle_and_resume() {
         padded.run(&[whole(1, 1)], &mut memory, 1);
         assert_eq!(memory.bytes(words[1].progress), Some(&[1; 9][..]), "{architecture}");
         assert!(memory.bytes(buffers[1][1]).unwrap() == sums, "{architecture}");
+    }
+}
+
+#[test]
+fn a_launch_of_what_the_module_lacks_is_refused() {
+    let case = CASES[1];
+    let padded = Padded::new(&[case], Architecture::Gfx906, false);
+    let range = padded.range(0, &case, [0, 0], None, [0, case.blocks()]);
+    let refused = |ranges: &[Range]| lay_out(&padded.dkp.facts, ranges).expect_err("a refusal");
+    assert!(lay_out(&padded.dkp.facts, std::slice::from_ref(&range)).is_ok());
+    assert_eq!(refused(&[Range { candidate: 1, ..range.clone() }]), LaunchError::Candidate(1));
+    assert_eq!(refused(&[]), LaunchError::Ranges(0));
+    assert_eq!(refused(&vec![range.clone(); SLOTS + 1]), LaunchError::Ranges(SLOTS + 1));
+    let beyond = refused(&[Range { first: 1, ..range.clone() }]);
+    assert_eq!(beyond, LaunchError::Blocks { first: 1, end: 4, blocks: 3 });
+    let short = refused(&[Range { arguments: Vec::new(), ..range }]);
+    assert!(matches!(short, LaunchError::Arguments { candidate: 0, given: 0, .. }), "{short:?}");
+}
+
+/// A candidate number that the module does not have never becomes an address to jump to: its blocks
+/// end and write nothing. Blocks of the other candidates run.
+#[test]
+fn a_forged_candidate_number_jumps_nowhere() {
+    let cases = [CASES[1], CASES[5]];
+    for &architecture in architectures() {
+        let padded = Padded::new(&cases, architecture, false);
+        for forged in [2, 3, 1000, 0x8000_0000, u32::MAX] {
+            let mut memory = Memory::new();
+            let buffers = [cases[0].buffers(&mut memory, 1), cases[1].buffers(&mut memory, 2)];
+            let before = memory.bytes(buffers[0][1]).unwrap().to_vec();
+            let range =
+                |index: usize| padded.range(index, &cases[index], buffers[index], None, [0, cases[index].blocks()]);
+            let ran = padded.run_forged(&[range(0), range(1)], &mut memory, forged);
+            assert_eq!(ran, Ok(()), "{architecture}: candidate {forged}");
+            assert!(memory.bytes(buffers[0][1]).unwrap() == before, "{architecture}: candidate {forged}");
+            assert!(memory.bytes(buffers[1][1]).unwrap() == cases[1].alone(architecture, 2), "{architecture}");
+        }
     }
 }
 

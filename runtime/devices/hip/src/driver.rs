@@ -1,8 +1,10 @@
 //! The HIP runtime as a driver of a device on streams.
 
 use atoll_device::{DeviceError, DeviceInfo, Fault, FaultKind, ModuleImage};
-use atoll_device_streams::{Driver, DriverError, LaunchShape, TrapRecord};
-use atoll_hip::{Context, DeviceMemory, Event, HipError, HostMemory, HostWords, Module, Stream, UnitMask, status};
+use atoll_device_streams::{Driver, DriverError, LaunchShape, TrapRecord, device_error};
+use atoll_hip::{
+    CodeObject, Context, DeviceMemory, Event, HipError, HostMemory, HostWords, Module, Stream, UnitMask, status,
+};
 use atoll_kgraph::{KernelFacts, amd_abi};
 use std::ffi::c_void;
 use std::fmt;
@@ -68,7 +70,8 @@ impl Driver for Hip {
     type Kernel = Kernel;
 
     fn load(context: &Arc<Context>, _info: &DeviceInfo, image: ModuleImage<'_>) -> Result<Vec<Kernel>, DeviceError> {
-        let module = Module::load(context, image.code).map_err(|error| refused(image, error))?;
+        let code = suitable(context, image)?;
+        let module = Module::load(context, image.code).map_err(|error| refused(context, image, code, error))?;
         let kernel = |facts: &KernelFacts| {
             let found = module.kernel(&facts.name).and_then(|handle| {
                 let fixed = u32::try_from(handle.attribute(STATIC_LDS)?).unwrap_or(0);
@@ -245,21 +248,50 @@ fn fault(record: TrapRecord, facts: &KernelFacts) -> Option<Fault> {
     })
 }
 
+/// Checks that an image is whole and has the features of the GPU: some releases of the library load
+/// code with other ones.
+fn suitable(context: &Context, image: ModuleImage<'_>) -> Result<CodeObject, DeviceError> {
+    let damaged = |damage| {
+        let remedy = "compile the model again, or copy its bundle again";
+        DeviceError::BadModule(format!("the code for {} is damaged: {damage}; {remedy}", image.target))
+    };
+    let code = CodeObject::read(image.code).map_err(damaged)?;
+    let architecture = context.gpu().architecture().map_err(|error| device_error(&Failure(error)))?;
+    code.check_features(&architecture).map_err(|mismatch| {
+        DeviceError::BadModule(format!("{mismatch}; compile it with Atoll, whose code runs with either setting"))
+    })?;
+    Ok(code)
+}
+
 /// Explains why the library refused code, and what to do.
-fn refused(image: ModuleImage<'_>, error: HipError) -> DeviceError {
+fn refused(context: &Context, image: ModuleImage<'_>, code: CodeObject, error: HipError) -> DeviceError {
     if error.is_device_lost() {
         return DeviceError::Lost(Failure(error).fault());
     }
     DeviceError::BadModule(match error.code {
-        status::NO_BINARY_FOR_GPU => {
-            format!("the library cannot run code for {} on this GPU ({error})", image.target)
-        }
-        status::INVALID_IMAGE | status::INVALID_VALUE | status::SHARED_OBJECT_INIT_FAILED => {
-            format!("this release of ROCm cannot load the code object ({error}); install ROCm 5.6 or later")
-        }
+        // Up to ROCm 6.0 the last of these stands for every reason.
+        status::INVALID_IMAGE
+        | status::INVALID_VALUE
+        | status::NO_BINARY_FOR_GPU
+        | status::SHARED_OBJECT_INIT_FAILED => match too_new(context, code) {
+            Some(why) => format!("{why} ({error})"),
+            None => format!("the library cannot run code for {} on this GPU ({error})", image.target),
+        },
         status::OUT_OF_MEMORY => format!("the GPU has no memory left for code ({error}); set a lower memory limit"),
         _ => error.to_string(),
     })
+}
+
+/// Explains that the library is older than the version of the code.
+fn too_new(context: &Context, code: CodeObject) -> Option<String> {
+    let version = context.gpu().driver().version().ok()?;
+    let installed = (version / 10_000_000, version / 100_000 % 100);
+    let since = code.rocm_since().filter(|since| installed < *since)?;
+    Some(format!(
+        "ROCm {}.{} is older than the code, a code object of version {}: install ROCm {}.{} or later, or compile the \
+         model again: Atoll compiles for the oldest release that knows the GPU",
+        installed.0, installed.1, code.version, since.0, since.1
+    ))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ mod driver;
 mod shared;
 mod start;
 
-pub use atoll_hip::kernel_patch;
+pub use atoll_hip::{KfdError, kernel_patch};
 pub use config::HipConfig;
 pub use driver::{Failure, Hip, Kernel};
 pub use shared::KIND;

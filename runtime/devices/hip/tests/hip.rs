@@ -258,10 +258,32 @@ fn refusal(target: &str, code: &[u8], kernels: &[KernelFacts]) -> String {
 #[test]
 fn bad_code_is_refused_with_a_remedy() {
     assert!(refusal("amd-gfx1100", code(), &[]).contains("compile it for one of these"));
-    let cut = refusal(TARGET, &code()[..code().len() / 2], &[]);
-    assert!(cut.contains("this release of ROCm cannot load the code object (hipModuleLoadData: "), "{cut}");
+    let half = code().len() / 2;
+    let cut = refusal(TARGET, &code()[..half], &[]);
+    assert_eq!(
+        cut,
+        format!(
+            "the code for {TARGET} is damaged: it has {half} bytes, and according to its header {}; \
+             compile the model again, or copy its bundle again",
+            code().len()
+        )
+    );
     let text = refusal(TARGET, b".version 6.3\n.target sm_75\n", &[]);
-    assert!(text.contains("hipErrorInvalidImage"), "{text}");
+    assert!(text.contains("damaged: it is no ELF file"), "{text}");
+    // Its metadata says otherwise, but the header decides: XNACK is on in bits 8 and 9 of the flags.
+    let mut paged = code().to_vec();
+    paged[0x31] = paged[0x31] & !3 | 3;
+    let paged = refusal(TARGET, &paged, &[]);
+    assert!(paged.contains("the code needs XNACK on, and the GPU is gfx90a:sramecc+:xnack-; compile it"), "{paged}");
+    let mut uncorrected = code().to_vec();
+    uncorrected[0x31] = uncorrected[0x31] & !0xc | 8;
+    let uncorrected = refusal(TARGET, &uncorrected, &[]);
+    assert!(uncorrected.contains("the code needs SRAM-ECC off, and the GPU is gfx90a:sramecc+"), "{uncorrected}");
+    // The header of a version that no loader knows.
+    let mut newer = code().to_vec();
+    newer[8] = 100;
+    let newer = refusal(TARGET, &newer, &[]);
+    assert!(newer.contains("cannot run code for amd-gfx90a on this GPU (hipModuleLoadData: "), "{newer}");
     let missing = KernelFacts { name: "missing".to_owned(), ..KernelFacts::default() };
     let missing = refusal(TARGET, code(), &[missing]);
     assert!(missing.contains("`missing`") && missing.contains("hipErrorNotFound"), "{missing}");

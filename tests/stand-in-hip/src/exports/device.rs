@@ -1,7 +1,6 @@
 //! The library and its devices.
 
 use super::{entry_points, put, take_last_error};
-use crate::options::Options;
 use crate::runtime::Runtime;
 use crate::status::Status;
 use atoll_hip_api::constants::{
@@ -97,7 +96,7 @@ entry_points! { DEVICE:
             name: text(NAME),
             total_global_mem: runtime.options.memory_bytes as usize,
             between: [0; 132],
-            gcn_arch_name: text(&architecture(&runtime.options)),
+            gcn_arch_name: text(&runtime.options.full_architecture()),
             rest: [0; 140],
         };
         // SAFETY: as the caller guarantees.
@@ -115,7 +114,7 @@ entry_points! { DEVICE:
             identity: [0; 32],
             total_global_mem: runtime.options.memory_bytes as usize,
             between: [0; 864],
-            gcn_arch_name: text(&architecture(&runtime.options)),
+            gcn_arch_name: text(&runtime.options.full_architecture()),
             rest: [0; 56],
         };
         // SAFETY: as the caller guarantees.
@@ -140,17 +139,14 @@ entry_points! { DEVICE:
 
     fn hipResetWavefronts() {
         let runtime = Runtime::get()?;
+        if runtime.options.reset_is_fatal {
+            std::process::abort();
+        }
         if !runtime.options.resets_waves {
             return Err(Status::NotSupported);
         }
         runtime.current()?.reset_waves(false).map(drop)
     }
-}
-
-/// The architecture with features, as the library prints it.
-fn architecture(options: &Options) -> String {
-    let features = if options.architecture.starts_with("gfx9") { ":sramecc+:xnack-" } else { "" };
-    format!("{}{features}", options.architecture)
 }
 
 /// A NUL-terminated text in a field.

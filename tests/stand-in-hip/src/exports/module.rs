@@ -3,6 +3,7 @@
 use super::device::LDS_BYTES;
 use super::{at, entry_points, put};
 use crate::machine::RESIDENT;
+use crate::options::Options;
 use crate::runtime::{Function, Module, Runtime, fresh};
 use crate::status::Status;
 use crate::work::{LaunchWork, Work};
@@ -37,8 +38,8 @@ entry_points! { MODULE:
         let elf = unsafe { file(image.cast())? };
         let base = DEFAULT_BASE + PROGRAMS.fetch_add(1, Relaxed) * PROGRAM_BYTES;
         let program = Program::load_at(&elf, base).map_err(|_| Status::InvalidImage)?;
-        if program.target.name != runtime.options.architecture {
-            return Err(Status::NoBinaryForGpu);
+        if program.target.name != runtime.options.architecture || !loads(&elf, &runtime.options) {
+            return Err(runtime.options.refusal());
         }
         let handle = fresh();
         runtime.modules.put(handle, Arc::new(Module { program: Arc::new(program), device: device.clone() }));
@@ -155,6 +156,24 @@ unsafe fn file(image: *const u8) -> Result<Vec<u8>, Status> {
     let end = end.filter(|end| (HEADER_BYTES as u64..1 << 26).contains(end)).ok_or(Status::InvalidImage)?;
     // SAFETY: the header gives the size of the file, as the caller guarantees.
     Ok(unsafe { std::slice::from_raw_parts(image, end as usize) }.to_vec())
+}
+
+/// Whether the loader of this release knows the version of a code object, and its device has the
+/// features that the code needs.
+fn loads(elf: &[u8], options: &Options) -> bool {
+    // `EI_ABIVERSION`: 2 is version 4 of the ABI.
+    let is_known = match elf[8] {
+        ..=2 => true,
+        3 => options.rocm >= (5, 2),
+        4 => options.rocm >= (6, 2),
+        _ => false,
+    };
+    let has = |shift: u8, is_on: bool| match elf[0x31] >> shift & 3 {
+        2 => !is_on,
+        3 => is_on,
+        _ => true,
+    };
+    is_known && has(0, options.xnack()) && has(2, options.sramecc())
 }
 
 /// The kernarg segment of a launch.

@@ -12,7 +12,7 @@ use atoll_kgraph::{
     Place, RerunFact, TargetImage, features, node_may_run_again,
 };
 use atoll_protocol::TensorMetadata;
-use atoll_proxy_kernels::{DeviceModel, KernelNeeds, RegisterClass};
+use atoll_proxy_kernels::{AmdModel, DeviceModel, KernelNeeds, RegisterClass};
 use atoll_server::tensor_metadata;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -44,8 +44,8 @@ pub(crate) struct Args {
     #[arg(long)]
     target: Option<String>,
 
-    /// Device whose occupancy is shown: v100, t4, a100, h100, mi50, … [default: host, or t4 for
-    /// NVIDIA targets]
+    /// Device whose occupancy is shown: v100, t4, a100, h100, mi50, … [default: host, t4 for NVIDIA
+    /// targets, or a device of the architecture for AMD targets]
     #[arg(long)]
     device: Option<String>,
 
@@ -330,6 +330,11 @@ fn target<'b>(args: &Args, bundle: &'b Bundle) -> Result<&'b TargetImage> {
 
 /// The device whose occupancy is shown.
 fn device(args: &Args, target: &TargetImage) -> Result<&'static DeviceModel> {
+    if args.device.is_none()
+        && let Some(model) = target.name.strip_prefix("amd-").and_then(AmdModel::find)
+    {
+        return Ok(&model.device);
+    }
     let default = if target.name.starts_with("host") { "host" } else { "t4" };
     let name = args.device.as_deref().unwrap_or(default);
     let known = || DeviceModel::ALL.map(|device| device.name).join(", ");

@@ -167,6 +167,14 @@ impl Padded {
             .unwrap_or_else(|e| panic!("{}: {e}", self.dkp.facts.entry));
     }
 
+    /// Runs some ranges after the number of the first candidate was changed.
+    pub(crate) fn run_forged(&self, ranges: &[Range], memory: &mut Memory, candidate: u32) -> Result<(), String> {
+        let mut launch = self.launch(ranges);
+        launch.kernarg[4..8].copy_from_slice(&candidate.to_le_bytes());
+        let ran = run(&[&self.program], &self.dkp.facts.entry, &launch, memory, &RunOptions::default());
+        ran.map(drop).map_err(|error| error.to_string())
+    }
+
     /// Runs some ranges, one block after the other, and raises an epoch before one of them.
     pub(crate) fn run_until(&self, ranges: &[Range], memory: &mut Memory, raised_before: u32, epoch: u64) {
         let mut dispatch =

@@ -4,12 +4,8 @@ use super::PassSet;
 use super::sources::Source;
 use anyhow::Result;
 use atoll_passes::{KernelReport, LoopDecision, PassOptions, analyze_idempotence, transform_with};
-use atoll_proxy_kernels::{DeviceModel, KernelNeeds};
 use atoll_ptx::Module;
-use atoll_target_nvidia::{
-    Architecture, AssembleReport, Assembled, InnerLoop, KernelResources, MachineCode, Ptxas, assemble_with_limits,
-    machine_code, portable_text,
-};
+use atoll_target_nvidia::{AssembleReport, InnerLoop};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -52,7 +48,8 @@ pub(super) struct Figures {
     /// Spilled bytes per thread.
     pub(super) spill_bytes: u32,
     pub(super) instructions: u32,
-    /// Resident warps per compute unit, if a device of the architecture is known.
+    /// Resident warps per compute unit, if a device of the architecture is known. On AMD GPUs waves
+    /// per SIMD.
     pub(super) warps: Option<u32>,
 }
 
@@ -91,22 +88,50 @@ impl Row {
     }
 }
 
+impl Measured {
+    /// Adds other results.
+    pub(super) fn add(&mut self, other: Measured) {
+        self.kernels.extend(other.kernels);
+        self.refused.extend(other.refused);
+        self.faults.extend(other.faults);
+    }
+}
+
+/// Makes machine code for one architecture.
+pub(super) trait Assembler {
+    /// The source's module, in the form that can be assembled for the architecture.
+    fn module(&self, source: &Source) -> Module;
+
+    /// Assembles the kernel of a source. `dynamic_bytes` is shared memory set at launch, which the
+    /// assembler does not know. `plain` is the code before the passes, if they have run: the
+    /// registers may be limited to those of it.
+    fn assemble(&self, source: &Source, module: &Module, dynamic_bytes: u32, plain: Option<&Made>) -> Result<Made>;
+}
+
+/// An assembler, with the name of its architecture.
+pub(super) type Named<'a> = (String, Box<dyn Assembler + Sync + 'a>);
+
+/// Machine code.
+pub(super) struct Made {
+    pub(super) figures: Figures,
+    pub(super) inner_loops: Vec<InnerLoop>,
+    /// Whether its registers were limited.
+    pub(super) held: bool,
+    /// The report of NVIDIA's assembler.
+    pub(super) report: Option<AssembleReport>,
+}
+
 /// Measures every source for every architecture, on all cores.
-pub(super) fn measure(
-    sources: &[Source],
-    architectures: &[Architecture],
-    sets: &[PassSet],
-    ptxas: &Ptxas,
-) -> Result<Measured> {
-    let tasks: Vec<(&Source, Architecture)> =
-        sources.iter().flat_map(|source| architectures.iter().map(move |&a| (source, a))).collect();
+pub(super) fn measure(sources: &[Source], architectures: &[Named<'_>], sets: &[PassSet]) -> Result<Measured> {
+    let tasks: Vec<(&Source, &Named<'_>)> =
+        sources.iter().flat_map(|source| architectures.iter().map(move |named| (source, named))).collect();
     let next = AtomicUsize::new(0);
     let done: Mutex<BTreeMap<usize, Result<Measured>>> = Mutex::default();
     let work = || {
-        while let Some((index, &(source, architecture))) =
+        while let Some((index, &(source, (architecture, assembler)))) =
             Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, tasks.get(i)?)))
         {
-            let measured = Bench { source, architecture, ptxas }.measure(sets);
+            let measured = Bench { source, architecture, assembler: &**assembler }.measure(sets);
             done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(index, measured);
         }
     };
@@ -114,10 +139,7 @@ pub(super) fn measure(
     std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
     let mut all = Measured::default();
     for measured in done.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).into_values() {
-        let measured = measured?;
-        all.kernels.extend(measured.kernels);
-        all.refused.extend(measured.refused);
-        all.faults.extend(measured.faults);
+        all.add(measured?);
     }
     Ok(all)
 }
@@ -125,24 +147,15 @@ pub(super) fn measure(
 /// One kernel on one architecture.
 struct Bench<'a> {
     source: &'a Source,
-    architecture: Architecture,
-    ptxas: &'a Ptxas,
-}
-
-/// Output of the assembler.
-struct Made {
-    report: AssembleReport,
-    resources: KernelResources,
-    code: MachineCode,
-    /// Whether its registers were limited.
-    held: bool,
+    architecture: &'a str,
+    assembler: &'a dyn Assembler,
 }
 
 impl Bench<'_> {
     fn measure(&self, sets: &[PassSet]) -> Result<Measured> {
         let mut measured = Measured::default();
-        let plain = self.source.module_for(self.architecture);
-        let before = match self.assemble_plain(&plain) {
+        let plain = self.assembler.module(self.source);
+        let before = match self.assembler.assemble(self.source, &plain, 0, None) {
             Ok(made) => made,
             Err(error) => {
                 measured.refused.push(self.refused(None, &error));
@@ -153,11 +166,10 @@ impl Bench<'_> {
         for set in sets {
             let mut module = plain.clone();
             let report = transform_with(&mut module, &set.passes, &options, &mut |_, _| {})?;
-            let report = report.kernels.first().filter(|_| module != plain);
-            match report.map(|report| Ok((report, self.assemble_with_limits(&module, &before)?))) {
-                Some(Ok((report, after))) => measured.kernels.push(self.row(set, report, &before, &after)),
-                Some(Err(error)) => measured.faults.push(self.refused(Some(set), &error)),
-                None => {}
+            let Some(report) = report.kernels.first().filter(|_| module != plain) else { continue };
+            match self.assembler.assemble(self.source, &module, report.shared_bytes, Some(&before)) {
+                Ok(after) => measured.kernels.push(self.row(set, report, &before, &after)),
+                Err(error) => measured.faults.push(self.refused(Some(set), &error)),
             }
         }
         Ok(measured)
@@ -169,30 +181,11 @@ impl Bench<'_> {
         PassOptions { blocks: self.source.blocks(), may_run_again, ..PassOptions::default() }
     }
 
-    fn assemble_plain(&self, module: &Module) -> Result<Made> {
-        let assembled =
-            self.ptxas.assemble(&portable_text(module, self.architecture)?, &self.architecture.to_string())?;
-        self.made(assembled, false)
-    }
-
-    /// Assembles as `atoll compile --assemble` does.
-    fn assemble_with_limits(&self, module: &Module, plain: &Made) -> Result<Made> {
-        let limited = assemble_with_limits(self.ptxas, module, self.architecture, &plain.report)?;
-        self.made(limited.assembled, !limited.limits.is_empty())
-    }
-
-    fn made(&self, assembled: Assembled, held: bool) -> Result<Made> {
-        let kernel = self.source.kernel.as_str();
-        let code = machine_code(&assembled.cubin, self.architecture)?.remove(kernel).unwrap_or_default();
-        let resources = assembled.report.kernels.get(kernel).copied().unwrap_or_default();
-        Ok(Made { report: assembled.report, resources, code, held })
-    }
-
     fn refused(&self, set: Option<&PassSet>, error: &anyhow::Error) -> Refused {
         Refused {
             source: self.source.origin.clone(),
             kernel: self.source.kernel.to_string(),
-            architecture: self.architecture.to_string(),
+            architecture: self.architecture.to_owned(),
             passes: set.map(|set| set.name.clone()),
             reason: format!("{error:#}").trim_end().to_owned(),
         }
@@ -203,43 +196,14 @@ impl Bench<'_> {
         Row {
             source: self.source.origin.clone(),
             kernel: self.source.kernel.to_string(),
-            architecture: self.architecture.to_string(),
+            architecture: self.architecture.to_owned(),
             passes: set.name.clone(),
-            before: self.figures(before, 0),
-            after: self.figures(after, report.shared_bytes),
+            before: before.figures,
+            after: after.figures,
             held: after.held,
-            inner_kept: if checked { kept(&before.code.inner_loops, &after.code.inner_loops) } else { None },
+            inner_kept: if checked { kept(&before.inner_loops, &after.inner_loops) } else { None },
         }
     }
-
-    /// `dynamic_bytes` is shared memory set at launch, which the assembler does not know.
-    fn figures(&self, made: &Made, dynamic_bytes: u32) -> Figures {
-        let Made { resources, code, .. } = made;
-        let shared_bytes = resources.shared_bytes + dynamic_bytes;
-        let needs = KernelNeeds { registers: resources.registers, shared_bytes, threads: self.source.block_threads() };
-        Figures {
-            registers: resources.registers,
-            spill_bytes: resources.spill_bytes(),
-            instructions: code.instructions,
-            warps: device(self.architecture).map(|device| device.occupancy(needs).warps),
-        }
-    }
-}
-
-/// A device with this architecture.
-fn device(architecture: Architecture) -> Option<&'static DeviceModel> {
-    DeviceModel::find(match architecture.sm() {
-        75 => "t4",
-        80 => "a100",
-        86 => "a10",
-        87 => "jetson-orin",
-        89 => "rtx-4090",
-        90 => "h100",
-        100 | 103 => "b200",
-        110 => "jetson-thor",
-        120 | 121 => "rtx-5090",
-        _ => return None,
-    })
 }
 
 /// The share of inner-loop work that is still in inner loops; loops are matched by their rank in

@@ -1,6 +1,9 @@
 //! `atoll bench assembled`
 
+#[cfg(feature = "native")]
+mod amd;
 mod measure;
+mod nvidia;
 mod sources;
 mod summary;
 
@@ -10,8 +13,9 @@ use crate::output::{Align, Table};
 use crate::report::Findings;
 use anyhow::{Result, anyhow};
 use atoll_passes::{CANDIDATE_PASSES, PASSES, TransformOptions};
-use atoll_target_nvidia::{Architecture, find_ptxas};
-use measure::{Measured, Row};
+use atoll_pipeline::Target;
+use atoll_target_nvidia::{Ptxas, UnknownArchitecture, find_ptxas};
+use measure::{Assembler, Measured, Row};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use summary::Summary;
@@ -20,7 +24,8 @@ const EXAMPLES: &str = "\
 Examples:
   atoll bench assembled
   atoll bench assembled resnet50 distilbert kernels.ptx --architecture sm_80,sm_90
-  atoll bench assembled kernels.ptx --pass inject_preempt_flag --pass check_in_loops --each --json";
+  atoll bench assembled kernels.ptx --pass inject_preempt_flag --pass check_in_loops --each --json
+  atoll bench assembled --architecture gfx90a,gfx1100";
 
 /// Measure what passes cost in machine code: registers, spills, length and occupancy of each kernel
 /// before and after
@@ -36,6 +41,10 @@ Examples:
 /// RTX 5090 or another device of the architecture. The work of an innermost loop is its number of
 /// floating-point instructions and memory accesses; how much of it stays in innermost loops shows
 /// how often the assembler unrolled them. Buffers are assumed not to overlap.
+///
+/// For an AMD GPU, such as gfx90a, LLVM compiles the kernels to a code object. Registers are the
+/// vector registers, and occupancy is in waves per SIMD. Nothing is held, and loops are not
+/// compared.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -44,14 +53,15 @@ pub(crate) struct Args {
     #[arg(value_name = "MODEL.onnx|NAME|FILE.ptx")]
     sources: Vec<String>,
 
-    /// Architectures to assemble for
+    /// Architectures to assemble for: sm_75 to sm_121, gfx906, gfx90a, gfx1100 and others
     #[arg(
         long = "architecture",
-        value_name = "SM[,SM…]",
+        value_name = "NAME[,NAME…]",
         value_delimiter = ',',
+        value_parser = architecture,
         default_values = ["sm_75", "sm_80", "sm_90", "sm_120"]
     )]
-    architectures: Vec<Architecture>,
+    architectures: Vec<Target>,
 
     /// A set of passes to measure; repeat for further sets [default: the preemption flag, the
     /// passes for models, checks in loops, the passes for padding, the fence, and all except the
@@ -84,9 +94,12 @@ struct Report<'m> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Findings> {
-    let ptxas = find_ptxas().ok_or_else(|| {
-        user_error("ptxas is not installed; install CUDA, run `make setup`, or set ATOLL_PTXAS to its path")
-    })?;
+    let needs_ptxas = args.architectures.iter().any(|target| matches!(target, Target::Nvidia(_)));
+    let ptxas = find_ptxas().filter(|_| needs_ptxas);
+    if needs_ptxas && ptxas.is_none() {
+        let remedy = "install CUDA, run `make setup`, or set ATOLL_PTXAS to its path";
+        return Err(user_error(format!("ptxas is not installed; {remedy}")));
+    }
     let sets = if args.sets.is_empty() {
         default_sets()
     } else {
@@ -94,9 +107,17 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     };
     let names =
         if args.sources.is_empty() { vec!["resnet18".into(), "distilbert".into()] } else { args.sources.clone() };
-    let sources = sources::read(&names, &blocks(&args.blocks)?)?;
-    let measured = measure::measure(&sources, &args.architectures, &sets, &ptxas)?;
-    let summary = summary::summarize(&measured.kernels, &sets, &args.architectures);
+    let (blocks, mut measured) = (blocks(&args.blocks)?, Measured::default());
+    for targets in args.architectures.chunk_by(|a, b| is_amd(*a) == is_amd(*b)) {
+        // The PTX of models is the same for all architectures of a vendor.
+        let family = if is_amd(targets[0]) { targets[0] } else { Target::NVIDIA };
+        let sources = sources::read(&names, &blocks, family)?;
+        let assembler = |target: &Target| Ok((label(*target), assembler(*target, ptxas.as_ref())?));
+        let assemblers = targets.iter().map(assembler).collect::<Result<Vec<_>>>()?;
+        measured.add(measure::measure(&sources, &assemblers, &sets)?);
+    }
+    let labels: Vec<String> = args.architectures.iter().copied().map(label).collect();
+    let summary = summary::summarize(&measured.kernels, &sets, &labels);
     let findings =
         Findings::new(&Report { measured: &measured, summary: &summary }, text(&measured, &summary, args.each))?;
     Ok(match measured.faults.len() {
@@ -104,6 +125,38 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
         faults => findings
             .with_failure(anyhow!("the assembler refuses {faults} kernels after passes; please report this bug")),
     })
+}
+
+/// Parses the name of an architecture of either vendor.
+fn architecture(name: &str) -> Result<Target, String> {
+    if name.starts_with("gfx") {
+        return format!("amd:{name}").parse().map_err(|_| format!("there is no AMD architecture {name}"));
+    }
+    name.parse().map(Target::Nvidia).map_err(|error: UnknownArchitecture| error.to_string())
+}
+
+fn is_amd(target: Target) -> bool {
+    matches!(target, Target::Amd(_))
+}
+
+/// The name of an architecture in tables.
+fn label(target: Target) -> String {
+    match target {
+        Target::Nvidia(architecture) => architecture.to_string(),
+        Target::Amd(architecture) => architecture.name().to_owned(),
+        Target::HostV3 | Target::HostV4 => target.to_string(),
+    }
+}
+
+fn assembler(target: Target, ptxas: Option<&Ptxas>) -> Result<Box<dyn Assembler + Sync + '_>> {
+    match (target, ptxas) {
+        (Target::Nvidia(architecture), Some(ptxas)) => Ok(Box::new(nvidia::Nvidia { ptxas, architecture })),
+        #[cfg(feature = "native")]
+        (Target::Amd(architecture), _) => Ok(Box::new(amd::Amd::new(architecture)?)),
+        #[cfg(not(feature = "native"))]
+        (Target::Amd(_), _) => Err(user_error("this program was built without LLVM, which compiles for AMD GPUs")),
+        _ => Err(anyhow!("{target} has no assembler")),
+    }
 }
 
 /// The sets of passes used in practice.

@@ -39,6 +39,11 @@ impl Source {
         self.block.iter().map(|block| (self.kernel.clone(), *block)).collect()
     }
 
+    /// The block shape. If it is unknown, all threads are in x.
+    pub(super) fn block(&self) -> [u32; 3] {
+        self.block.unwrap_or_else(|| [self.block_threads(), 1, 1])
+    }
+
     /// Threads per block.
     pub(super) fn block_threads(&self) -> u32 {
         let known = self.block.map(|block| block.iter().product());
@@ -75,13 +80,13 @@ fn declared_threads(kernel: &Function) -> Option<u32> {
     directive.arguments.iter().map(|extent| extent.parse::<u32>().ok()).product()
 }
 
-/// Reads files and builds models. A kernel that occurs in several models is attributed to the first
-/// one. `blocks` are the block shapes of kernels in files.
-pub(super) fn read(names: &[String], blocks: &BTreeMap<String, [u32; 3]>) -> Result<Vec<Source>> {
+/// Reads files and builds models, which are compiled for a target. A kernel that occurs in several
+/// models is attributed to the first one. `blocks` are the block shapes of kernels in files.
+pub(super) fn read(names: &[String], blocks: &BTreeMap<String, [u32; 3]>, target: Target) -> Result<Vec<Source>> {
     let mut known = HashSet::new();
     let mut sources = Vec::new();
     for name in names {
-        sources.extend(if name.ends_with(".ptx") { ptx_file(name, blocks)? } else { model(name, &mut known)? });
+        sources.extend(if name.ends_with(".ptx") { ptx_file(name, blocks)? } else { model(name, target, &mut known)? });
     }
     Ok(sources)
 }
@@ -96,18 +101,17 @@ fn ptx_file(name: &str, blocks: &BTreeMap<String, [u32; 3]>) -> Result<Vec<Sourc
     Ok(module.kernels().map(source).collect())
 }
 
-/// Compiles a model for NVIDIA GPUs without passes, and returns its kernels that are not known yet.
-fn model(name: &str, known: &mut HashSet<String>) -> Result<Vec<Source>> {
+/// Compiles a model without passes, and returns its kernels that are not known yet.
+fn model(name: &str, target: Target, known: &mut HashSet<String>) -> Result<Vec<Source>> {
     let folder = tempfile::tempdir()?;
     let path = model_file(name, folder.path(), false)?;
     let bundle = folder.path().join("model.kg");
-    let options =
-        CompileOptions { targets: vec![Target::NVIDIA], passes: TransformOptions::NONE, ..CompileOptions::default() };
+    let options = CompileOptions { targets: vec![target], passes: TransformOptions::NONE, ..CompileOptions::default() };
     compile(&path, &bundle, &options, &Silent).with_context(|| format!("cannot compile {name}"))?;
     let bundle = Bundle::open(&bundle)?;
-    let text = bundle.ptx(Target::NVIDIA.name()).context("the bundle has no PTX")?;
+    let text = bundle.ptx(target.name()).context("the bundle has no PTX")?;
     let module = atoll_ptx::parse(std::str::from_utf8(text)?)?;
-    let facts = bundle.target(Target::NVIDIA.name()).map_or(&[][..], |image| &image.kernels);
+    let facts = bundle.target(target.name()).map_or(&[][..], |image| &image.kernels);
     let block = |kernel: &Name| facts.iter().find(|facts| *kernel == *facts.name).map(|facts| facts.block);
     let origin = Path::new(name).file_stem().map_or_else(|| name.into(), |stem| stem.to_string_lossy());
     let sources = module.kernels().map(|kernel| Source::new(&origin, &module, &kernel.name, block(&kernel.name)));

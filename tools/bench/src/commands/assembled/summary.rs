@@ -3,7 +3,6 @@
 use super::PassSet;
 use super::measure::{Figures, Row};
 use crate::output::{Align, Table};
-use atoll_target_nvidia::Architecture;
 use serde::Serialize;
 
 /// Effects of a set of passes on the kernels that it changed, on one architecture.
@@ -31,11 +30,10 @@ pub(super) struct Summary {
 }
 
 /// Summaries by set of passes and architecture, in the given order.
-pub(super) fn summarize(rows: &[Row], sets: &[PassSet], architectures: &[Architecture]) -> Vec<Summary> {
-    let of = |set: &PassSet, architecture: &Architecture| {
-        let architecture = architecture.to_string();
+pub(super) fn summarize(rows: &[Row], sets: &[PassSet], architectures: &[String]) -> Vec<Summary> {
+    let of = |set: &PassSet, architecture: &String| {
         let rows: Vec<&Row> =
-            rows.iter().filter(|row| row.passes == set.name && row.architecture == architecture).collect();
+            rows.iter().filter(|row| row.passes == set.name && row.architecture == *architecture).collect();
         rows.first().map(|first| Summary::of(first, &rows))
     };
     sets.iter().flat_map(|set| architectures.iter().filter_map(move |architecture| of(set, architecture))).collect()

@@ -344,6 +344,11 @@ impl Model {
         self.keeps_state() || self.settings.runs_sequences
     }
 
+    /// Whether its requests are answered on streams only.
+    pub(crate) fn is_decoupled(&self) -> bool {
+        self.settings.decoupled
+    }
+
     /// The priority of best-effort requests that state none.
     pub(crate) fn default_priority(&self) -> u32 {
         self.settings.default_priority

@@ -3,8 +3,8 @@
 use super::Model;
 use crate::reshape::Reshape;
 use atoll_protocol::{
-    ConfigParameter, ConfigQueuePolicy, ConfigReshape, ConfigResponseCache, ConfigState, ConfigTensor, DynamicBatching,
-    ModelConfig, SequenceBatching, TensorMetadata,
+    ConfigParameter, ConfigQueuePolicy, ConfigReshape, ConfigResponseCache, ConfigState, ConfigTensor,
+    ConfigTransactionPolicy, DynamicBatching, ModelConfig, SequenceBatching, TensorMetadata,
 };
 
 impl Model {
@@ -27,6 +27,7 @@ impl Model {
             sequence_batching: self.runs_sequences().then(|| self.sequence_batching()),
             ensemble_scheduling: self.ensemble.clone(),
             response_cache: self.keeps_responses().then_some(ConfigResponseCache { enable: true }),
+            model_transaction_policy: self.is_decoupled().then_some(ConfigTransactionPolicy { decoupled: true }),
             parameters: self.settings.parameters.iter().map(parameter).collect(),
         }
     }

@@ -100,6 +100,9 @@ pub(crate) struct Settings {
     /// The priority among best-effort requests of those that state none: 0 is the most urgent.
     #[serde(skip)]
     pub(crate) default_priority: u32,
+    /// Whether requests are answered on streams, where clients take any number of answers.
+    #[serde(skip)]
+    pub(crate) decoupled: bool,
     /// Whether `config.pbtxt` has a `sequence_batching` with states or control inputs. As in Triton,
     /// `max_batch_size` then limits the sequences in a launch, and a request has one row.
     #[serde(skip)]
@@ -184,7 +187,8 @@ pub(crate) struct DynamicBatching {
     /// How long a request waits for others although the model is idle. If absent, the daemon
     /// chooses the delay from measurements.
     pub(crate) max_queue_delay_microseconds: Option<u64>,
-    /// Whether real-time requests are gathered as well; false if absent.
+    /// Whether real-time requests wait for others like best-effort ones; false if absent. If not,
+    /// they wait only as far as their deadlines allow.
     #[serde(default)]
     pub(crate) real_time: bool,
 }
@@ -282,6 +286,7 @@ impl Default for Settings {
             labels: BTreeMap::new(),
             timeout_us: None,
             default_priority: 0,
+            decoupled: false,
             runs_sequences: false,
             controls: Vec::new(),
             inputs: Vec::new(),

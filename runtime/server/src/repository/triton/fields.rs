@@ -146,7 +146,7 @@ const FIELDS: &[Known] = &[
     not_honoured("metric_tags", "metrics have the labels of the daemon"),
     honoured("parameters.device", "the device to load the model on, as in `host:1`"),
     honoured("parameters.symbols", "ranges of sizes, as in `seq=1..512,batch=8`"),
-    honoured("parameters.batch_real_time", "`true`: real-time requests are gathered, too"),
+    honoured("parameters.batch_real_time", "`true`: real-time requests wait for others like best-effort ones"),
     honoured("parameters.latency_ms", "makes as many instances as `instance_group` counts, as `[scaling]` does"),
     not_honoured("parameters", "only `device`, `symbols`, `batch_real_time` and `latency_ms` are known"),
     honoured("model_warmup.name", "the name of a sample in the log"),
@@ -154,7 +154,10 @@ const FIELDS: &[Known] = &[
     honoured("model_warmup.count", "how often it runs; once if absent"),
     honoured("model_warmup.inputs", "zeros, random bytes, or a file in the folder `warmup` of the model"),
     not_honoured("model_operations", "no library of the model is loaded"),
-    not_honoured("model_transaction_policy.decoupled", "a request has one answer").unless(&["false"]),
+    honoured(
+        "model_transaction_policy.decoupled",
+        "requests are answered on streams only, as clients of such a model expect; each has one answer",
+    ),
     not_honoured("model_repository_agents", "files are used as they are"),
     honoured("response_cache.enable", "whether responses are kept and sent again"),
     not_honoured("model_metrics", "metrics have the buckets of the daemon"),
@@ -323,8 +326,6 @@ mod tests {
         let text =
             "instance_group { count: 1 } input { optional: false } model_transaction_policy { decoupled: false }";
         assert_eq!(named(text, ConfigTreatment::NotHonoured), Vec::<String>::new());
-        let text = "model_transaction_policy { decoupled: true }";
-        assert_eq!(named(text, ConfigTreatment::NotHonoured), ["model_transaction_policy.decoupled"]);
     }
 
     #[test]

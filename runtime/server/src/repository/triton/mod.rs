@@ -87,6 +87,9 @@ fn read(config: &Message, name: &str) -> Result<Settings, String> {
     if let Some(cache) = config.message("response_cache") {
         settings.response_cache = cache.flag("enable")?;
     }
+    if let Some(policy) = config.message("model_transaction_policy") {
+        settings.decoupled = policy.flag("decoupled")?;
+    }
     parameters(config, &mut settings)?;
     instances(config, &mut settings)?;
     Ok(settings)

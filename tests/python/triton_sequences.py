@@ -5,6 +5,7 @@ triton_sequences.py make REPOSITORY             writes the repository
 triton_sequences.py check HTTP GRPC             exits with 1 and says what differed
 """
 
+import asyncio
 import pathlib
 import queue
 import sys
@@ -13,6 +14,7 @@ import threading
 import numpy as np
 import tritonclient.grpc as over_grpc
 import tritonclient.http as over_http
+import tritonclient.http.aio as over_http_aio
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
@@ -190,6 +192,18 @@ def streamed(client, name):
         assert answers[number] == expected(name, values, number), (name, number, answers[number])
 
 
+async def with_asyncio(address, name):
+    """A sequence, whose requests are sent when the one before is answered."""
+    number, values, answers = 1003, [0, *VALUES], []
+    async with over_http_aio.InferenceServerClient(address) as client:
+        assert await client.is_model_ready(name)
+        for at, value in enumerate(values):
+            place = dict(sequence_id=number, sequence_start=at == 0, sequence_end=at == len(values) - 1)
+            answer = await client.infer(name, [given(over_http_aio, value)], **place)
+            answers.append(int(answer.as_numpy("OUTPUT")[0, 0]))
+    assert answers == expected(name, values, number), (name, answers)
+
+
 def steps_share_a_launch(address):
     answers = {}
 
@@ -233,5 +247,6 @@ if __name__ == "__main__":
         texts_as_ids(triton, client)
     for name in ("simple_sequence", "simple_dyna_sequence", "total"):
         streamed(grpc, name)
+        asyncio.run(with_asyncio(sys.argv[2], name))
     steps_share_a_launch(sys.argv[2])
     print("all sequences as expected")

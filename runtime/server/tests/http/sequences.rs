@@ -3,6 +3,7 @@
 use crate::support::{Answer, Daemon, Options, write_steps_bundle};
 use atoll_engine::Class;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// A configuration as those of Triton's examples, without its name.
 const CONFIG: &str = "max_batch_size: 8 \
@@ -49,6 +50,16 @@ fn the_daemon_fills_in_control_inputs() {
     let ended = ask(&daemon, 1, json!({ "sequence_id": 5 }));
     assert!(ended.status == 400 && ended.error().contains("has no open sequence 5"), "{}", ended.text());
     assert_eq!(ask(&daemon, 1, json!({ "sequence_id": 6 })).status, 200);
+}
+
+#[test]
+fn a_sequence_without_requests_expires() {
+    let idle = "sequence_batching { max_sequence_idle_microseconds: 1000";
+    let daemon = daemon(&CONFIG.replace("sequence_batching {", idle));
+    assert_eq!(ask(&daemon, 1, json!({ "sequence_id": 5, "sequence_start": true })).status, 200);
+    std::thread::sleep(Duration::from_millis(2));
+    let expired = ask(&daemon, 1, json!({ "sequence_id": 5 }));
+    assert!(expired.status == 400 && expired.error().contains("after 1 ms without a request"), "{}", expired.text());
 }
 
 #[test]

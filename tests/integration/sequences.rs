@@ -65,6 +65,8 @@ fn tritons_examples_of_sequences_run_with_its_own_client() -> Result<()> {
     };
     let simple = explain("simple_dyna_sequence")?;
     ensure!(simple.contains("steps of different sequences may share a launch"), "{simple}");
+    let total = explain("total")?;
+    ensure!(total.contains("each step runs alone, as a batch of one"), "{total}");
     Ok(())
 }
 

@@ -184,6 +184,9 @@ pub(super) fn notes(config: &Message) -> Vec<ConfigNote> {
 
 /// Corrects what becomes of a field of a model with states, whose steps are not gathered.
 fn of_state(note: &mut ConfigNote) {
+    if note.field == "max_batch_size" {
+        note.note = "tensors have rows in front; each step runs alone, as a batch of one".into();
+    }
     let strategies = ["sequence_batching.direct", "sequence_batching.oldest"];
     if strategies.into_iter().any(|strategy| note.field == strategy || is_within(&note.field, strategy)) {
         let text = "each step runs alone, as a batch of one, because the model keeps state";

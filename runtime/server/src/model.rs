@@ -344,9 +344,9 @@ impl Model {
         self.keeps_state() || self.settings.runs_sequences
     }
 
-    /// Whether its requests are answered on streams only.
+    /// Whether its requests are answered on streams only. Ensembles do not honour the field.
     pub(crate) fn is_decoupled(&self) -> bool {
-        self.settings.decoupled
+        self.settings.decoupled && self.ensemble.is_none()
     }
 
     /// The priority of best-effort requests that state none.

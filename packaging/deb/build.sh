@@ -39,7 +39,7 @@ fi
 # The Python package. Its program is the one of this package.
 if [ -f "$built/libatoll_python.so" ]; then
     packages=usr/lib/python3/dist-packages/atoll
-    for file in integrations/python/python/atoll/*.py integrations/python/python/atoll/py.typed; do
+    for file in integrations/python/python/atoll/{*.py,*.pyi,py.typed}; do
         install_as 644 "$file" "$packages/$(basename "$file")"
     done
     install_as 644 "$built/libatoll_python.so" "$packages/_native.abi3.so"

@@ -10,7 +10,7 @@ use atoll_engine::{
 };
 use atoll_kgraph::{Bundle, DType, ModelOptions};
 use atoll_pipeline::{CompileOptions, Silent, Target};
-use atoll_tests::{kernel_cache, python, root, trained};
+use atoll_tests::{kernel_cache, program, python, root, trained};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, mpsc};
@@ -49,6 +49,25 @@ fn tritonclient_runs_sequences_as_onnx_runtime_does_with_its_own_states() -> Res
     std::fs::write(repository.join("silero_vad/config.pbtxt"), config)?;
     let daemon = Daemon::start_with(&repository, folder.path(), &["--no-control"])?;
     run_python("sequences.py", &[Path::new(&daemon.http), &repository, &repository.join("silero_vad/1/model.onnx")])
+}
+
+#[test]
+fn tritons_examples_of_sequences_run_with_its_own_client() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let repository = folder.path().join("repository");
+    run_python("triton_sequences.py", &[Path::new("make"), &repository])?;
+    let daemon = Daemon::start_with(&repository, folder.path(), &["--no-control"])?;
+    run_python("triton_sequences.py", &[Path::new("check"), Path::new(&daemon.http), Path::new(&daemon.grpc)])?;
+    let explain = |model: &str| -> Result<String> {
+        let explained =
+            Command::new(program("atoll")).args(["models", "--explain", model, "--url", &daemon.http]).output()?;
+        Ok(String::from_utf8_lossy(&explained.stdout).into_owned())
+    };
+    let simple = explain("simple_dyna_sequence")?;
+    ensure!(simple.contains("steps of different sequences may share a launch"), "{simple}");
+    let total = explain("total")?;
+    ensure!(total.contains("each step runs alone, as a batch of one"), "{total}");
+    Ok(())
 }
 
 /// A decoder of GPT-2's shape as a bundle.

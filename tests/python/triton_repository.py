@@ -22,8 +22,13 @@ X = np.arange(8, dtype=np.float32).reshape(2, 4)
 def model(operator, number):
     """y = x operator number, for rows of 4."""
     value = helper.make_tensor("number", TensorProto.FLOAT, [1], [number])
+    return of_rows(helper.make_node(operator, ["x", "number"], ["y"]), [value])
+
+
+def of_rows(node, values=()):
+    """A model with one node, from rows of 4 in x to rows of 4 in y."""
     tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node(operator, ["x", "number"], ["y"])], "g", tensors[:1], tensors[1:], [value])
+    graph = helper.make_graph([node], "g", tensors[:1], tensors[1:], values)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return made.SerializeToString()
 
@@ -135,6 +140,11 @@ def check(triton, address, is_grpc):
     refused(["not found"], lambda: ask(triton, client, "scale", X, "1"))
     assert np.array_equal(ask(triton, client, "scale", X), X * 3)
     client.load_model("scale", config="{}", files={"file:9/model.onnx": model("Mul", 5.0)})
+    assert np.array_equal(ask(triton, client, "scale", X, "9"), X * 5)
+    # Each row depends on all others.
+    mixed = {"file:1/model.onnx": of_rows(helper.make_node("Softmax", ["x"], ["y"], axis=0))}
+    words = ["max_batch_size is 4, but the rows of", "are not independent"]
+    refused(words, lambda: client.load_model("scale", config=json.dumps({"max_batch_size": 4}), files=mixed))
     assert np.array_equal(ask(triton, client, "scale", X, "9"), X * 5)
     refused(["'config' must be specified"], lambda: client.load_model("scale", files={"file:1/model.onnx": b"x"}))
     refused(["must stay within model directory"], lambda: client.load_model("scale", config="{}", files={"file:../x": b"x"}))

@@ -50,6 +50,8 @@ fn clients_see_the_shape_that_the_configuration_says() {
     let refused = ask(&daemon, &[3, 4]);
     assert_eq!(refused.status, 400);
     assert!(refused.error().contains("in: FP32[3, 4]") && refused.error().contains("in: FP32[-1, 2, 2]"));
+    let unknown = daemon.post("/v2/models/m/infer", &ASK.replace("\"in\"", "\"inn\""));
+    assert!(unknown.error().ends_with("the model has no input `inn`; it has in: FP32[-1, 2, 2]"), "{}", unknown.text());
     let metadata = daemon.get("/v2/models/m").json();
     assert_eq!(
         (&metadata["inputs"][0]["shape"], &metadata["outputs"][0]["shape"]),
@@ -131,6 +133,22 @@ fn the_timeout_of_the_queue_is_a_deadline() {
     assert_eq!(deadline(""), Some(Duration::from_micros(5000)));
     assert_eq!(deadline(r#","parameters":{"timeout":300}"#), Some(Duration::from_micros(300)));
     assert_eq!(deadline(r#","parameters":{"timeout":9000}"#), Some(Duration::from_micros(5000)));
+}
+
+#[test]
+fn requests_without_a_priority_have_that_of_the_default_level() {
+    let daemon = daemon("dynamic_batching { priority_levels: 4 default_priority_level: 3 }");
+    let asked = |parameters: &str| {
+        let body = format!("{}{parameters}}}", ASK.strip_suffix('}').unwrap());
+        assert_eq!(daemon.post("/v2/models/m/infer", &body).status, 200);
+        let request = daemon.engine.last_request();
+        (request.class, request.priority)
+    };
+    assert_eq!(asked(""), (None, 1));
+    assert_eq!(asked(r#","parameters":{"priority":0}"#), (None, 1));
+    assert_eq!(asked(r#","parameters":{"priority":2}"#), (Some(Class::BestEffort), 0));
+    assert_eq!(asked(r#","parameters":{"priority":4}"#), (Some(Class::BestEffort), 2));
+    assert_eq!(asked(r#","parameters":{"priority":1}"#), (Some(Class::RealTime), 0));
 }
 
 #[test]

@@ -82,3 +82,28 @@ fn poll_follows_the_files() {
     assert!(is_ready(&daemon, "toy") && is_ready(&daemon, "new"));
     std::fs::rename(&away, daemon.repository()).unwrap();
 }
+
+#[test]
+fn poll_notices_changed_labels_and_does_not_open_pipes() {
+    let daemon = daemon(ModelControl::Poll { every: Duration::from_millis(20) }, |repository| {
+        std::fs::create_dir_all(repository.join("m/1")).unwrap();
+        write_bundle(&repository.join("m/1/model.kg"));
+        let config = "output { name: 'out' label_filename: 'labels.txt' }";
+        std::fs::write(repository.join("m/config.pbtxt"), config).unwrap();
+        std::fs::write(repository.join("m/labels.txt"), "a\nb\nc\nd").unwrap();
+    });
+    let labels = daemon.repository().join("m/labels.txt");
+    let largest = || {
+        let outputs = r#","outputs":[{"name":"out","parameters":{"classification":1}}]}"#;
+        daemon.post("/v2/models/m/infer", &format!("{}{outputs}", ASK.strip_suffix('}').unwrap())).text()
+    };
+    assert!(largest().contains(":3:d"), "{}", largest());
+    std::fs::write(&labels, "e\nf\ng\nother").unwrap();
+    eventually(|| largest().contains(":3:other"));
+    // A pipe has no end, and nobody writes to it.
+    std::fs::remove_file(&labels).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &labels, rustix::fs::Mode::RUSR).unwrap();
+    write_bundle(&daemon.repository().join("new.kg"));
+    eventually(|| is_ready(&daemon, "new"));
+    assert!(largest().contains(":3:other"), "the model stays as it was");
+}

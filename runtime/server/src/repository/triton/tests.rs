@@ -66,14 +66,46 @@ fn states_and_control_inputs_are_read() {
           max_sequence_idle_microseconds: 5000000
           state [ { input_name: "h" output_name: "hn" data_type: TYPE_FP32 dims: [ 1, -1 ] },
                   { output_name: "cn" input_name: "c" } ]
-          control_input { name: "START" control { kind: CONTROL_SEQUENCE_START } }
+          control_input { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }
         }
     "#;
     let read = of(text).unwrap();
     assert_eq!((read.state, read.session_idle_ms), ("h=hn,c=cn".parse().unwrap(), NonZeroU64::new(5000)));
-    assert!(read.inputs.is_empty(), "none are declared");
+    assert_eq!(read.controls.iter().map(|control| &*control.name).collect::<Vec<_>>(), ["START"]);
     let read = of(&format!("input {{ name: 'x' }} {text}")).unwrap();
-    assert_eq!(read.inputs.iter().map(|input| &*input.name).collect::<Vec<_>>(), ["x", "START"]);
+    assert_eq!(read.inputs.iter().map(|input| &*input.name).collect::<Vec<_>>(), ["x"], "as it is declared");
+}
+
+#[test]
+fn steps_are_gathered_as_the_strategy_says() {
+    let control = "control_input { name: 'S' control { int32_false_true: [ 0, 1 ] } }";
+    let options = |text: &str| of(&format!("max_batch_size: 8 sequence_batching {{ {text} }}")).unwrap().batching();
+    let direct = options(control).unwrap();
+    assert_eq!((direct.gathers, direct.max_queue_delay), (true, None));
+    let strategy = "oldest { preferred_batch_size: [ 2, 4 ] max_queue_delay_microseconds: 70 }";
+    let oldest = options(&format!("{control} {strategy}")).unwrap();
+    assert_eq!((oldest.preferred, oldest.max_queue_delay), (vec![2, 4], Some(Duration::from_micros(70))));
+    assert!(!options("").unwrap().gathers, "without control inputs and state there are no sequences");
+    let noted = |text: &str| {
+        let notes = of(&format!("sequence_batching {{ {text} }}")).unwrap().notes;
+        notes.into_iter().find(|note| note.field == "sequence_batching.oldest").map(|note| note.treatment)
+    };
+    assert_eq!(noted(&format!("{control} {strategy}")), Some(ConfigTreatment::Honoured));
+    let state = "state { input_name: 'h' output_name: 'hn' }";
+    assert_eq!(noted(&format!("{state} {strategy}")), Some(ConfigTreatment::NotHonoured), "each step runs alone");
+}
+
+#[test]
+fn the_default_level_is_a_class_and_a_priority() {
+    for (level, expected) in [
+        (0, (Class::BestEffort, 0)),
+        (1, (Class::RealTime, 0)),
+        (2, (Class::BestEffort, 0)),
+        (5, (Class::BestEffort, 3)),
+    ] {
+        let read = of(&format!("dynamic_batching {{ priority_levels: 5 default_priority_level: {level} }}")).unwrap();
+        assert_eq!((read.class, read.default_priority), expected, "level {level}");
+    }
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! All limits of the server, with the reason for each number.
 
+mod control;
+
+pub use control::*;
+
 use std::time::Duration;
 
 /// Default limit of a request body: a batch of 128 images of 3 × 299 × 299 floats.
@@ -307,27 +311,6 @@ pub const CUDA_FLUSH_CALLS_MAX: usize = 4096;
 /// The collected calls of a session run once their launches have this many blocks. Each block has a
 /// byte of progress.
 pub const CUDA_FLUSH_BLOCKS_MAX: u64 = 1 << 20;
-
-/// Most open connections to the control socket. Further ones wait until one closes.
-pub const CONTROL_CONNECTIONS_MAX: usize = 1024;
-
-/// Most open control connections of one user, so that a user cannot block the others.
-pub const CONTROL_CONNECTIONS_PER_USER_MAX: usize = 256;
-
-/// Most file descriptors in frames of one user that arrive or are being answered: eight full frames,
-/// or four for each connection. The calls of a tenant's futures have at most as many. Without this
-/// limit, frames that never end could take all descriptors of the daemon.
-pub const CONTROL_FILES_PER_USER_MAX: usize = 1024;
-
-/// Longest wait for the next part of a frame, and for a client to read more of an answer. A second
-/// is already long for a local socket.
-pub const FRAME_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Largest object and largest bundle that the control socket accepts.
-pub const CONTENT_BYTES_MAX: u64 = 16 << 30;
-
-/// Default for the bytes of objects that are kept in memory.
-pub const OBJECT_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Most bytes of node names in one answer to a trace request. Further functions are sent without
 /// node names. Enough for about a hundred large models, and a quarter of the largest message.

@@ -141,7 +141,7 @@ impl Control {
         let mut outputs = Vec::with_capacity(result.outputs.len());
         for (metadata, tensor) in model.outputs.iter().zip(result.outputs) {
             let form = Form { datatype: metadata.datatype, shape: tensor.shape };
-            let value = Value::Blob(attachments.add(&tensor.bytes).or_refuse()?);
+            let value = Value::Blob(self.held.attach(&principal.tenant, &mut attachments, &tensor.bytes)?);
             outputs.push(Output { stage: last, name: metadata.name.clone(), form, value });
         }
         let timing = Timing {

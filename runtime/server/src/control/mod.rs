@@ -10,6 +10,7 @@ mod cuda_sessions;
 pub(crate) mod devices;
 mod futures;
 mod graphs;
+mod held;
 mod instances;
 mod invoke;
 mod leases;
@@ -28,7 +29,7 @@ use crate::deployed::Deployed;
 use crate::identity::Reason;
 use crate::limits::{
     CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_USER_MAX, CONTROL_FILES_PER_USER_MAX,
-    CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT, CUDA_KEEP_DEFAULT,
+    CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT, CUDA_KEEP_DEFAULT, HELD_CHECK_INTERVAL,
 };
 use crate::shutdown::stopped;
 use atoll_control::WireError;
@@ -43,6 +44,7 @@ use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 /// Pause after `accept` failed, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -54,6 +56,8 @@ pub(crate) struct Control {
     pub(crate) deployed: Arc<Deployed>,
     /// Calls in the background.
     futures: Arc<futures::Futures>,
+    /// Memory files of answers that clients hold.
+    held: Arc<held::HeldFiles>,
     /// Tickets and addresses of CUDA sessions over the network.
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) addresses: Arc<Addresses>,
@@ -141,8 +145,8 @@ impl Control {
         let per_address = sessions.map_or(CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT, |sessions| sessions.per_address);
         let (tickets, addresses) = (Arc::new(Tickets::new(keep)), Arc::new(Addresses::new(per_address)));
         let warm = Arc::new(Warm::new(app.cuda.clone()));
-        let (futures, cuda, open) = (Arc::default(), Arc::default(), Mutex::default());
-        Control { app, store, deployed, futures, tickets, addresses, warm, cuda, open }
+        let (futures, held, cuda, open) = (Arc::default(), Arc::default(), Arc::default(), Mutex::default());
+        Control { app, store, deployed, futures, held, tickets, addresses, warm, cuda, open }
     }
 
     /// Serves the socket until `stop` turns true, then lets running requests continue for `drain`.
@@ -154,6 +158,8 @@ impl Control {
     ) {
         let permits = Arc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX));
         let mut sessions = JoinSet::new();
+        let mut held = tokio::time::interval(HELD_CHECK_INTERVAL);
+        held.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let accepted = async {
                 // The semaphore is never closed.
@@ -175,6 +181,7 @@ impl Control {
                     }
                 },
                 Some(_) = sessions.join_next() => {}
+                _ = held.tick() => self.held.check(),
                 () = stopped(&mut stop) => break,
             }
         }

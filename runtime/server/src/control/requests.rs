@@ -15,6 +15,7 @@ use atoll_control::{
 };
 use atoll_engine::{Class, DeviceId, FunctionKey};
 use atoll_sealed::Digest;
+use atoll_store::Lease;
 use std::sync::Arc;
 
 pub(super) type Answered = Result<(Answer, Attachments), Refusal>;
@@ -158,12 +159,17 @@ impl Control {
     }
 
     async fn get(&self, principal: &Principal, digest: Digest) -> Answered {
-        let (store, tenant) = (self.store.clone(), principal.tenant.clone());
+        let (store, tenant, held) = (self.store.clone(), principal.tenant.clone(), self.held.clone());
         let work = move || {
-            let lease = store.lease(&tenant, digest).or_refuse()?;
             let mut attachments = Attachments::default();
-            let blob = attachments.add_sealed(&lease.content).or_refuse()?;
-            Ok((Answer::Object { form: lease.form.map(wire_form), blob }, attachments))
+            // Before a copy is made. It is not needed if a client sent the file that is in memory.
+            let room = held.reserve(&tenant, store.find(&tenant, digest).or_refuse()?.bytes).or_refuse()?;
+            let Lease { content, form } = store.copy(&tenant, digest).or_refuse()?;
+            let blob = match content.is_received() || attachments.fits(content.bytes()) {
+                true => attachments.add_sealed(&content).or_refuse()?,
+                false => room.attach(&mut attachments, &content)?,
+            };
+            Ok((Answer::Object { form: form.map(wire_form), blob }, attachments))
         };
         blocking(work).await.ok_or_else(panicked)?
     }

@@ -61,7 +61,7 @@ impl Control {
             }
         };
         match &*ended {
-            Ok(kept) => kept.answer(),
+            Ok(kept) => kept.answer(&self.held, &principal.tenant),
             Err(refusal) => Err(refusal.clone()),
         }
     }

@@ -1,8 +1,6 @@
 //! All limits of the server, with the reason for each number.
 
-mod control;
-
-pub use control::*;
+pub use crate::control::limits::*;
 
 use std::time::Duration;
 

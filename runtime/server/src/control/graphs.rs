@@ -6,7 +6,7 @@ use super::invoke::Reader;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::requests::{Answered, plain};
 use crate::graphs::{Asked, Callee, DeployedGraph, Graphs, Limits, StageWork, run_graph};
-use crate::identity::Principal;
+use crate::identity::{Principal, Reason};
 use crate::inference::blocking;
 use crate::model::Model;
 use crate::prices::{CPU, price};
@@ -141,7 +141,8 @@ impl Control {
         let mut outputs = Vec::with_capacity(result.outputs.len());
         for (metadata, tensor) in model.outputs.iter().zip(result.outputs) {
             let form = Form { datatype: metadata.datatype, shape: tensor.shape };
-            let value = Value::Blob(self.held.attach(&principal.tenant, &mut attachments, &tensor.bytes)?);
+            let blob = self.held.attach(&principal.tenant, &mut attachments, &tensor.bytes);
+            let value = Value::Blob(self.counted(principal, class, Reason::Objects, blob)?);
             outputs.push(Output { stage: last, name: metadata.name.clone(), form, value });
         }
         let timing = Timing {

@@ -61,8 +61,7 @@ impl Account {
     /// alone.
     fn admits(&self, bytes: u64, limit_bytes: u64) -> bool {
         let held = self.total();
-        held.files == 0
-            || (held.files < HELD_FILES_PER_TENANT_MAX && held.bytes.saturating_add(bytes) <= limit_bytes)
+        held.files == 0 || (held.files < HELD_FILES_PER_TENANT_MAX && held.bytes.saturating_add(bytes) <= limit_bytes)
     }
 
     /// Forgets the files that clients have closed.
@@ -90,12 +89,7 @@ impl HeldFiles {
     }
 
     /// Adds bytes of an answer: to the body if they fit, otherwise in a memory file of the tenant.
-    pub(super) fn attach(
-        &self,
-        tenant: &Tenant,
-        attachments: &mut Attachments,
-        bytes: &[u8],
-    ) -> Result<Blob, Refusal> {
+    pub(super) fn attach(&self, tenant: &Tenant, attachments: &mut Attachments, bytes: &[u8]) -> Result<Blob, Refusal> {
         if let Some(blob) = attachments.add_inline(bytes) {
             return Ok(blob);
         }

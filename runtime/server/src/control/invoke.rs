@@ -8,7 +8,7 @@ use super::requests::{Answered, ready, stored_form, taken, wire_form};
 use super::session::Session;
 use crate::app::App;
 use crate::bodies::{BodyRoom, ROOM_BYTES_MAX};
-use crate::identity::Principal;
+use crate::identity::{Principal, Reason};
 use crate::inference::{blocking, invoke};
 use crate::model::Model;
 use crate::scaling::wait;
@@ -142,9 +142,10 @@ impl Control {
         if let [stage] = &stages[..] {
             stage.model.latencies.note(class, submitted.elapsed());
         }
-        let (store, held, principal) = (self.store.clone(), self.held.clone(), principal.clone());
-        let encode = move || encode(&store, &held, &principal, class, &stages, result, remembered);
-        blocking(encode).await.ok_or_else(panicked)?
+        let (store, held, owner) = (self.store.clone(), self.held.clone(), principal.clone());
+        let encode = move || encode(&store, &held, &owner, class, &stages, result, remembered);
+        let answered = blocking(encode).await.ok_or_else(panicked)?;
+        self.counted(principal, class, Reason::Objects, answered)
     }
 
     /// Resolves the functions and the tensor names of the request.

@@ -14,6 +14,7 @@ mod held;
 mod instances;
 mod invoke;
 mod leases;
+pub mod limits;
 mod refusal;
 mod requests;
 mod ring;

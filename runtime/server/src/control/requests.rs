@@ -4,7 +4,7 @@ use super::Control;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::session::{Interim, Session};
 use crate::compiler::CompileProgress;
-use crate::deployed::{DeployError, DeployOptions, DeployedFunction};
+use crate::deployed::{DeployOptions, DeployedFunction};
 use crate::identity::{Principal, Reason, Reloaded};
 use crate::inference::blocking;
 use crate::limits::CONTENT_BYTES_MAX;
@@ -97,7 +97,7 @@ impl Control {
         self.check_class(principal, class)?;
         let content = taken(&mut attachments, bundle)?;
         let turn = self.deployed.turn(&principal.tenant).await;
-        let (deployed, principal, app) = (self.deployed.clone(), principal.clone(), self.app.clone());
+        let (deployed, limits) = (self.deployed.clone(), principal.limits);
         let work = move || {
             let content = content.into_sealed().or_refuse()?;
             let options = DeployOptions { name, class, private, device, signature };
@@ -106,13 +106,10 @@ impl Control {
                     interim.send(Answer::Compiling(CompileStage { stage, done, total }));
                 }
             };
-            let result = deployed.deploy(&turn, &principal.limits, options, &content, &progress);
-            if result.as_ref().is_err_and(DeployError::is_over_quota) {
-                app.recorder.refusals.note(Reason::Deployment);
-            }
-            result.or_refuse()
+            deployed.deploy(&turn, &limits, options, &content, &progress).or_refuse()
         };
-        let function = blocking(work).await.ok_or_else(panicked)??;
+        let deployed = blocking(work).await.ok_or_else(panicked)?;
+        let function = self.counted(principal, class, Reason::Deployment, deployed)?;
         plain(Answer::Deployed(self.summary(&function)))
     }
 
@@ -147,15 +144,13 @@ impl Control {
         if let Some(form) = &put.form {
             check_form(form, content.bytes())?;
         }
-        let (store, principal) = (self.store.clone(), principal.clone());
+        let (store, tenant, quota) = (self.store.clone(), principal.tenant.clone(), principal.limits.objects);
         let work = move || {
             let content = content.into_sealed().or_refuse()?;
-            store
-                .put(&principal.tenant, &principal.limits.objects, class, put.form.map(stored_form), content)
-                .or_refuse()
+            store.put(&tenant, &quota, class, put.form.map(stored_form), content).or_refuse()
         };
-        let digest = blocking(work).await.ok_or_else(panicked)??;
-        plain(Answer::Stored { digest })
+        let stored = blocking(work).await.ok_or_else(panicked)?;
+        plain(Answer::Stored { digest: self.counted(principal, class, Reason::Objects, stored)? })
     }
 
     async fn get(&self, principal: &Principal, digest: Digest) -> Answered {
@@ -171,7 +166,8 @@ impl Control {
             };
             Ok((Answer::Object { form: form.map(wire_form), blob }, attachments))
         };
-        blocking(work).await.ok_or_else(panicked)?
+        let answered = blocking(work).await.ok_or_else(panicked)?;
+        self.counted(principal, Class::BestEffort, Reason::Objects, answered)
     }
 
     async fn drop_object(&self, principal: &Principal, digest: Digest) -> Answered {
@@ -252,6 +248,20 @@ impl Control {
     /// Refuses a class above the highest one of the tenant.
     pub(super) fn check_class(&self, principal: &Principal, class: Class) -> Result<(), Refusal> {
         principal.may_run(class).inspect_err(|denial| self.app.refuse(denial, principal, class)).or_refuse()
+    }
+
+    /// Counts a request that a quota refuses, by reason and in the account of its tenant.
+    pub(super) fn counted<T>(
+        &self,
+        principal: &Principal,
+        class: Class,
+        reason: Reason,
+        result: Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        if result.as_ref().is_err_and(|refusal| refusal.kind == RefusalKind::Quota) {
+            self.app.recorder.refusals.charge(reason, principal, class);
+        }
+        result
     }
 
     /// A function of the connection's tenant.

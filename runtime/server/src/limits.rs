@@ -118,6 +118,16 @@ pub const SMALL_BODY_BYTES_MAX: usize = 1 << 20;
 /// body would block that thread for more than about a millisecond.
 pub const DECODE_INLINE_BYTES_MAX: usize = 1 << 20;
 
+/// Most threads of the runtime's pool, on which work blocks.
+pub const BLOCKING_THREADS_MAX: usize = 512;
+
+/// Most of these threads that work for clients. The others are for metrics, health and the daemon's
+/// own work.
+pub const CLIENT_THREADS_MAX: usize = BLOCKING_THREADS_MAX - 64;
+
+/// Most of these threads that work for one tenant, so that it takes seven tenants to delay others.
+pub const TENANT_THREADS_MAX: usize = 64;
+
 /// Most models in a repository. A longer index would not be readable.
 pub const MODELS_MAX: usize = 4096;
 

@@ -9,10 +9,11 @@ use super::session::Session;
 use crate::app::App;
 use crate::bodies::{BodyRoom, ROOM_BYTES_MAX};
 use crate::identity::{Principal, Reason};
-use crate::inference::{blocking, invoke};
+use crate::inference::invoke;
 use crate::model::Model;
 use crate::scaling::wait;
 use crate::tensors::dtype_of;
+use crate::threads::for_tenant;
 use atoll_control::limits::{PLANS_MAX, STAGES_MAX};
 use atoll_control::{
     Answer, Attachments, Call, Content, Form, Input, Invoke, Invoked, Output, OutputAction, Refusal, RefusalKind,
@@ -107,7 +108,7 @@ impl Control {
             let rooms = reader.rooms;
             requests.map(|requests| (requests, stages, rooms))
         };
-        let (requests, stages, _rooms) = blocking(read).await.ok_or_else(panicked)??;
+        let (requests, stages, _rooms) = for_tenant(&principal.tenant, read).await.ok_or_else(panicked)??;
         let mut deadline = plan.deadline_us.map(Duration::from_micros);
         let function = &stages[0].model.key;
         let mut _metered = None;
@@ -144,7 +145,7 @@ impl Control {
         }
         let (store, held, owner) = (self.store.clone(), self.held.clone(), principal.clone());
         let encode = move || encode(&store, &held, &owner, class, &stages, result, remembered);
-        let answered = blocking(encode).await.ok_or_else(panicked)?;
+        let answered = for_tenant(&principal.tenant, encode).await.ok_or_else(panicked)?;
         self.counted(principal, class, Reason::Objects, answered)
     }
 

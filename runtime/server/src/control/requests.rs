@@ -6,9 +6,9 @@ use super::session::{Interim, Session};
 use crate::compiler::CompileProgress;
 use crate::deployed::{DeployOptions, DeployedFunction};
 use crate::identity::{Principal, Reason, Reloaded};
-use crate::inference::blocking;
 use crate::limits::CONTENT_BYTES_MAX;
 use crate::model::Model;
+use crate::threads::for_tenant;
 use atoll_control::{
     Answer, Attachments, Blob, CompileStage, Content, Deploy, Form, FunctionCounts, FunctionSummary, ObjectSummary,
     Put, Refusal, RefusalKind, Request, Statistics,
@@ -108,7 +108,7 @@ impl Control {
             };
             deployed.deploy(&turn, &limits, options, &content, &progress).or_refuse()
         };
-        let deployed = blocking(work).await.ok_or_else(panicked)?;
+        let deployed = for_tenant(&principal.tenant, work).await.ok_or_else(panicked)?;
         let function = self.counted(principal, class, Reason::Deployment, deployed)?;
         plain(Answer::Deployed(self.summary(&function)))
     }
@@ -131,7 +131,11 @@ impl Control {
     async fn remove(&self, principal: &Principal, name: String) -> Answered {
         let turn = self.deployed.turn(&principal.tenant).await;
         let (deployed, removed) = (self.deployed.clone(), name.clone());
-        match blocking(move || deployed.remove(turn, removed)).await.ok_or_else(panicked)?.or_refuse()? {
+        match for_tenant(&principal.tenant, move || deployed.remove(turn, removed))
+            .await
+            .ok_or_else(panicked)?
+            .or_refuse()?
+        {
             true => plain(Answer::Done),
             false => Err(no_function(&name)),
         }
@@ -149,7 +153,7 @@ impl Control {
             let content = content.into_sealed().or_refuse()?;
             store.put(&tenant, &quota, class, put.form.map(stored_form), content).or_refuse()
         };
-        let stored = blocking(work).await.ok_or_else(panicked)?;
+        let stored = for_tenant(&principal.tenant, work).await.ok_or_else(panicked)?;
         plain(Answer::Stored { digest: self.counted(principal, class, Reason::Objects, stored)? })
     }
 
@@ -166,13 +170,13 @@ impl Control {
             };
             Ok((Answer::Object { form: form.map(wire_form), blob }, attachments))
         };
-        let answered = blocking(work).await.ok_or_else(panicked)?;
+        let answered = for_tenant(&principal.tenant, work).await.ok_or_else(panicked)?;
         self.counted(principal, Class::BestEffort, Reason::Objects, answered)
     }
 
     async fn drop_object(&self, principal: &Principal, digest: Digest) -> Answered {
         let (store, tenant) = (self.store.clone(), principal.tenant.clone());
-        blocking(move || store.remove(&tenant, digest)).await.ok_or_else(panicked)?.or_refuse()?;
+        for_tenant(&principal.tenant, move || store.remove(&tenant, digest)).await.ok_or_else(panicked)?.or_refuse()?;
         plain(Answer::Done)
     }
 
@@ -191,7 +195,7 @@ impl Control {
 
     async fn statistics(&self, principal: &Principal) -> Answered {
         let engine = self.app.engine.clone();
-        let devices = blocking(move || engine.statistics()).await.ok_or_else(panicked)?;
+        let devices = for_tenant(&principal.tenant, move || engine.statistics()).await.ok_or_else(panicked)?;
         let functions = devices.into_iter().flat_map(|engine| engine.functions);
         let usage = self.store.usage(&principal.tenant);
         let counts = |function: atoll_engine::FunctionStatistics| FunctionCounts {

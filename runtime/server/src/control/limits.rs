@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-/// Most open connections to the control socket. Further ones wait until one closes.
+/// Most open connections to the control socket. If there are as many, one that waits for a request
+/// makes room for a further one.
 pub const CONTROL_CONNECTIONS_MAX: usize = 1024;
+
+/// Places for connections of root and of the daemon's own user only: for a few commands and monitors
+/// of an operator at a time.
+pub const CONTROL_CONNECTIONS_FOR_OPERATORS: usize = 32;
 
 /// Most open control connections of one user, so that a user cannot block the others.
 pub const CONTROL_CONNECTIONS_PER_USER_MAX: usize = 256;

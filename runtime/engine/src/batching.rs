@@ -100,9 +100,10 @@ impl Batching {
         self.options.max_batch_size.get() as usize
     }
 
-    /// Whether requests of a class are batched.
-    pub(crate) fn gathers(&self, class: Class) -> bool {
-        self.options.gathers && (class == Class::BestEffort || self.options.real_time)
+    /// Whether a request of a class may be batched. A real-time request needs a deadline that says
+    /// how long it can wait, unless the options say that all wait.
+    pub(crate) fn gathers(&self, class: Class, has_deadline: bool) -> bool {
+        self.options.gathers && (class == Class::BestEffort || self.options.real_time || has_deadline)
     }
 
     /// All sizes, with the number of rows set to 0: requests with the same shape may share a batch.
@@ -125,6 +126,7 @@ impl Batching {
             max_bytes,
             preferred: preferred.clone(),
             max_delay_ns: max_queue_delay.map(crate::clock::saturating_nanos),
+            real_time_waits: self.options.real_time,
         }
     }
 }
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_at_most_the_rows_of_a_batch_and_real_time_ones_are_gathered_on_request() {
+    fn a_request_has_at_most_the_rows_of_a_batch_and_real_time_ones_need_a_deadline() {
         let new = |options| Batching::new(&graph(8), options).expect("it fits");
         let batching = new(options(4, &[]));
         assert_eq!((batching.check(&[4]), batching.check(&[0]), batching.inputs[0].axis), (Ok(()), Ok(()), 1));
@@ -238,10 +240,11 @@ mod tests {
         assert!(error.contains("inference request batch-size must be <= 4, but it is 5"), "{error}");
         let gathers = |gathers, real_time| {
             let batching = new(BatchingOptions { gathers, real_time, ..options(4, &[]) });
-            [Class::RealTime, Class::BestEffort].map(|class| batching.gathers(class))
+            let of = |class, has_deadline| batching.gathers(class, has_deadline);
+            [of(Class::RealTime, false), of(Class::RealTime, true), of(Class::BestEffort, false)]
         };
-        assert_eq!([gathers(true, true), gathers(true, false)], [[true, true], [false, true]]);
-        assert_eq!([gathers(false, true), gathers(false, false)], [[false, false]; 2]);
+        assert_eq!([gathers(true, true), gathers(true, false)], [[true, true, true], [false, true, true]]);
+        assert_eq!([gathers(false, true), gathers(false, false)], [[false; 3]; 2]);
     }
 
     #[test]

@@ -155,9 +155,10 @@ impl Chain {
     }
 
     /// Whether it is a single call that may run in a batch.
-    pub(crate) fn gathers(&self, class: Class) -> bool {
+    pub(crate) fn gathers(&self, class: Class, has_deadline: bool) -> bool {
         let [Stage { function, binding, .. }] = self.stages.as_slice() else { return false };
-        function.batching.as_ref().is_some_and(|batching| batching.gathers(class) && batching.rows(binding) > 0)
+        let batching = function.batching.as_ref();
+        batching.is_some_and(|batching| batching.gathers(class, has_deadline) && batching.rows(binding) > 0)
     }
 
     fn flatten(mut stages: Vec<Stage>) -> Chain {

@@ -155,13 +155,14 @@ pub struct BatchingOptions {
     /// How long a request waits for others while the function is idle. `None` derives the delay
     /// from measurements; see [`atoll_core::batching`].
     pub max_queue_delay: Option<Duration>,
-    /// Whether real-time requests are batched as well.
+    /// Whether real-time requests wait for others like best-effort ones. If not, they wait only as
+    /// far as their deadlines allow.
     pub real_time: bool,
 }
 
 impl BatchingOptions {
-    /// Batches of best-effort requests with up to `max_batch_size` rows and a delay that is derived
-    /// from measurements.
+    /// Batches of up to `max_batch_size` rows with a delay that is derived from measurements. Real-time
+    /// requests wait only as far as their deadlines allow.
     pub fn up_to(max_batch_size: NonZeroU32) -> BatchingOptions {
         BatchingOptions {
             max_batch_size,

@@ -367,7 +367,7 @@ impl EngineHandle {
         let instance = request.instance.clone();
         let chain = Chain::new(request, session.as_deref(), |key| self.shared.find(key))?;
         let class = class.unwrap_or(chain.stages[0].function.class);
-        let gathers = session.is_none() && !times_launches && chain.gathers(class);
+        let gathers = session.is_none() && !times_launches && chain.gathers(class, deadline.is_some());
         let (retries, due) = (0, None);
         Ok(Submission {
             id,

@@ -43,9 +43,9 @@ pub use generate::{decode_generate, encode_generated};
 pub use infer::{Encoded, InferRequest, InferResponse, OutputTensor, RequestedOutput};
 pub use model::{
     BatchStatistics, ConfigNote, ConfigParameter, ConfigQueuePolicy, ConfigReshape, ConfigResponseCache, ConfigState,
-    ConfigTensor, ConfigTreatment, ConfigVersionPolicy, DurationStatistics, DynamicBatching, EnsembleScheduling,
-    EnsembleStep, InferenceStatistics, Live, ModelConfig, ModelMetadata, ModelReady, ModelStatistics,
-    ModelStatisticsList, Ready, SequenceBatching, ServerMetadata, TensorMetadata,
+    ConfigTensor, ConfigTransactionPolicy, ConfigTreatment, ConfigVersionPolicy, DurationStatistics, DynamicBatching,
+    EnsembleScheduling, EnsembleStep, InferenceStatistics, Live, ModelConfig, ModelMetadata, ModelReady,
+    ModelStatistics, ModelStatisticsList, Ready, SequenceBatching, ServerMetadata, TensorMetadata,
 };
 pub use parameters::Parameters;
 pub use predict::{PredictForm, PredictRequest};

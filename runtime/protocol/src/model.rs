@@ -99,6 +99,9 @@ pub struct ModelConfig {
     /// Whether responses are kept and sent again; `None` if not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_cache: Option<ConfigResponseCache>,
+    /// Whether requests may have any number of answers; `None` if each has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_transaction_policy: Option<ConfigTransactionPolicy>,
     /// The parameters of its configuration, as they are written.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, ConfigParameter>,
@@ -122,6 +125,13 @@ pub struct EnsembleStep {
     pub input_map: BTreeMap<String, String>,
     /// The tensor of the ensemble for each output of the model.
     pub output_map: BTreeMap<String, String>,
+}
+
+/// How many answers a request has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigTransactionPolicy {
+    /// Whether clients have to take any number of answers, on a stream.
+    pub decoupled: bool,
 }
 
 /// Whether responses are kept and sent again.

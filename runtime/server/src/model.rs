@@ -1,6 +1,9 @@
 //! A loaded model: its metadata, and the check of requests against it.
 
 mod config;
+mod fit;
+
+pub(crate) use fit::{FitError, Fitted, Wanted};
 
 use crate::cache_counts::CacheCounts;
 use crate::graphs::work::GraphWork;
@@ -9,13 +12,13 @@ use crate::latency::Latencies;
 use crate::repository::settings::Settings;
 use crate::reshape::{self, Reshapes};
 use crate::scaling::meter::Meter;
-use crate::tensors::{dtype_of, rows_first, states, tensor_metadata};
+use crate::sequences::control::ControlInput;
+use crate::tensors::{row_fits_in_front, rows_first, states, tensor_metadata};
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
-use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor, InvokeError};
+use atoll_engine::{Class, DeviceId, FunctionKey, InvokeError};
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{
-    ConfigState, DataType, EnsembleScheduling, InferRequest, MODEL_VERSION, ModelMetadata, RequestedOutput,
-    ScoreGroups, Tensor, TensorMetadata,
+    ConfigState, EnsembleScheduling, InferRequest, MODEL_VERSION, ModelMetadata, ScoreGroups, TensorMetadata,
 };
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -48,7 +51,9 @@ pub(crate) struct Model {
     /// The tensors of the function.
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
-    /// The tensors as clients see them.
+    /// The inputs that the daemon fills in for requests of a sequence, in the order of the inputs.
+    controls: Vec<ControlInput>,
+    /// The tensors that clients send and get, as they see them.
     pub(crate) client_inputs: Vec<TensorMetadata>,
     pub(crate) client_outputs: Vec<TensorMetadata>,
     reshapes: Reshapes,
@@ -75,46 +80,10 @@ pub(crate) struct Model {
     pub(crate) latencies: Latencies,
 }
 
-/// A request whose tensor names match the model. The engine checks datatypes and shapes.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fitted {
-    /// In the order of the model's inputs.
-    pub(crate) inputs: Vec<InputTensor>,
-    /// In the order of the request.
-    pub(crate) outputs: Vec<Wanted>,
-}
-
-/// A requested output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Index among the model's outputs.
-    pub(crate) index: usize,
-    pub(crate) binary: bool,
-    pub(crate) classes: Option<usize>,
-}
-
 /// Counts a request of a model.
 #[derive(Debug)]
 pub(crate) struct InUse {
     _models: Vec<Arc<()>>,
-}
-
-/// Why a request does not match the model. The client is at fault.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FitError {
-    /// Clients of Triton look for the beginning of the text.
-    #[error(
-        "unexpected inference {what} '{name}' for model '{model}': the model has no {what} `{name}`; it has {known}"
-    )]
-    UnknownTensor { model: String, what: &'static str, name: String, known: String },
-    #[error("model `{model}` needs input `{missing}`, which is missing in the request")]
-    MissingInput { model: String, missing: String },
-    #[error("{what} `{name}` is given twice")]
-    Twice { what: &'static str, name: String },
-    #[error("input `{given}` does not fit model `{model}`, which takes `{known}`")]
-    Shape { model: String, given: String, known: String },
-    #[error("input `{name}` has {rows} rows, and max_batch_size of the ensemble `{model}` is {limit}; send fewer rows")]
-    Rows { model: String, name: String, rows: i64, limit: NonZeroU32 },
 }
 
 impl Model {
@@ -128,6 +97,7 @@ impl Model {
         let graph = bundle.graph();
         // A model with state is not hedged, since the state of a session is on one device.
         let keeps_state = graph.buffers_of(BufferKind::State).next().is_some();
+        let is_step = settings.runs_sequences;
         Model {
             hedging: settings.hedging().filter(|_| !keeps_state).map(Hedging::new),
             scaled: settings.scaling.map(|scaling| Arc::new(Meter::new(scaling))),
@@ -144,8 +114,9 @@ impl Model {
             client_outputs: tensor_metadata(graph, BufferKind::Output),
             inputs: tensor_metadata(graph, BufferKind::Input),
             outputs: tensor_metadata(graph, BufferKind::Output),
+            controls: Vec::new(),
             reshapes: Reshapes::default(),
-            rows_first: rows_first(graph),
+            rows_first: rows_first(graph) || is_step && row_fits_in_front(graph),
             states: states(graph),
             labels: vec![Vec::new(); graph.buffers_of(BufferKind::Output).count()],
             in_use: Arc::new(()),
@@ -168,11 +139,18 @@ impl Model {
         self
     }
 
+    /// The model with inputs that the daemon fills in, so that clients do not send them.
+    pub(crate) fn with_controls(self, controls: Vec<ControlInput>) -> Model {
+        let is_sent = |(index, _): &(usize, &TensorMetadata)| !controls.iter().any(|control| control.index == *index);
+        let client_inputs = self.inputs.iter().enumerate().filter(is_sent).map(|(_, input)| input.clone()).collect();
+        Model { client_inputs, controls, ..self }
+    }
+
     /// The model with other shapes of some of its tensors for clients.
     pub(crate) fn with_reshapes(self, reshapes: Reshapes) -> Model {
         Model {
-            client_inputs: reshape::seen(&self.inputs, &reshapes.inputs),
-            client_outputs: reshape::seen(&self.outputs, &reshapes.outputs),
+            client_inputs: reshape::seen(&self.client_inputs, &reshapes.inputs),
+            client_outputs: reshape::seen(&self.client_outputs, &reshapes.outputs),
             reshapes,
             ..self
         }
@@ -183,14 +161,6 @@ impl Model {
         match self.reshapes.outputs.get(output) {
             Some(Some(reshape)) => reshape.outward(&shape),
             _ => shape,
-        }
-    }
-
-    /// The shape of an input for the function.
-    fn inward(&self, input: usize, datatype: DataType, shape: Vec<i64>) -> Result<Vec<i64>, FitError> {
-        match self.reshapes.inputs.get(input) {
-            Some(Some(reshape)) => reshape.inward(&shape).ok_or_else(|| self.misfit(input, datatype, &shape)),
-            _ => Ok(shape),
         }
     }
 
@@ -276,6 +246,7 @@ impl Model {
             reshapes: Reshapes::default(),
             graph: Some(Arc::new(graph)),
             ensemble: None,
+            controls: Vec::new(),
             hedging: None,
             scaled: None,
             rows_first: false,
@@ -363,107 +334,33 @@ impl Model {
         &self.digest
     }
 
-    /// Whether the model keeps state, so that its requests belong to sequences.
+    /// Whether the model keeps state between the requests of a sequence.
     pub(crate) fn keeps_state(&self) -> bool {
         !self.states.is_empty()
+    }
+
+    /// Whether its requests belong to sequences.
+    pub(crate) fn runs_sequences(&self) -> bool {
+        self.keeps_state() || self.settings.runs_sequences
+    }
+
+    /// Whether its requests are answered on streams only.
+    pub(crate) fn is_decoupled(&self) -> bool {
+        self.settings.decoupled
+    }
+
+    /// The priority of best-effort requests that state none.
+    pub(crate) fn default_priority(&self) -> u32 {
+        self.settings.default_priority
     }
 
     /// How long an idle sequence is kept.
     pub(crate) fn session_idle(&self) -> Duration {
         self.settings.session_idle_ms.map_or(SESSION_IDLE_DEFAULT, |ms| Duration::from_millis(ms.get()))
     }
-
-    /// Sorts the tensors of a request in the order of the model's inputs. `binary` applies to
-    /// outputs that choose no format.
-    pub(crate) fn fit(
-        &self,
-        tensors: Vec<Tensor>,
-        outputs: &[RequestedOutput],
-        binary: bool,
-    ) -> Result<Fitted, FitError> {
-        let mut inputs: Vec<Option<InputTensor>> = self.inputs.iter().map(|_| None).collect();
-        for tensor in tensors {
-            let index = self.position(&self.inputs, "input", &tensor.name)?;
-            if inputs[index].is_some() {
-                return Err(FitError::Twice { what: "input", name: tensor.name });
-            }
-            self.check_rows(&tensor)?;
-            let shape = self.inward(index, tensor.datatype, tensor.shape)?;
-            inputs[index] = Some(InputTensor { dtype: dtype_of(tensor.datatype), shape, bytes: tensor.bytes });
-        }
-        if let Some(missing) = inputs.iter().position(Option::is_none) {
-            return Err(FitError::MissingInput {
-                model: self.name.clone(),
-                missing: describe(&self.client_inputs[missing..=missing]),
-            });
-        }
-        Ok(Fitted { inputs: inputs.into_iter().flatten().collect(), outputs: self.wanted(outputs, binary)? })
-    }
-
-    /// Checks the rows of an input of an ensemble. The engine checks those of other models.
-    fn check_rows(&self, tensor: &Tensor) -> Result<(), FitError> {
-        let limit = self.settings.max_batch_size.filter(|_| self.ensemble.is_some());
-        let rows = tensor.shape.first().copied().unwrap_or(0);
-        match limit.filter(|limit| rows > i64::from(limit.get())) {
-            None => Ok(()),
-            Some(limit) => Err(FitError::Rows { model: self.name.clone(), name: tensor.name.clone(), rows, limit }),
-        }
-    }
-
-    /// Checks the name, datatype and shape of an input before its bytes are read.
-    pub(crate) fn fit_shape(&self, name: &str, datatype: DataType, shape: &[i64]) -> Result<(), FitError> {
-        let index = self.position(&self.inputs, "input", name)?;
-        let known = &self.client_inputs[index];
-        let is_size = |(known, given): (&i64, &i64)| *known < 0 || known == given;
-        let fits = known.shape.len() == shape.len() && known.shape.iter().zip(shape).all(is_size);
-        if fits && known.datatype == datatype {
-            return Ok(());
-        }
-        Err(self.misfit(index, datatype, shape))
-    }
-
-    fn misfit(&self, input: usize, datatype: DataType, shape: &[i64]) -> FitError {
-        let known = &self.client_inputs[input];
-        let given = TensorMetadata { datatype, shape: shape.to_vec(), ..known.clone() };
-        let describe = |tensor| describe(std::slice::from_ref(tensor));
-        FitError::Shape { model: self.name.clone(), given: describe(&given), known: describe(known) }
-    }
-
-    fn wanted(&self, outputs: &[RequestedOutput], binary: bool) -> Result<Vec<Wanted>, FitError> {
-        if outputs.is_empty() {
-            return Ok((0..self.outputs.len()).map(|index| Wanted { index, binary, classes: None }).collect());
-        }
-        let mut wanted: Vec<Wanted> = Vec::with_capacity(outputs.len());
-        for output in outputs {
-            let index = self.position(&self.outputs, "output", &output.name)?;
-            if wanted.iter().any(|other| other.index == index) {
-                return Err(FitError::Twice { what: "output", name: output.name.clone() });
-            }
-            wanted.push(Wanted { index, binary: output.binary.unwrap_or(binary), classes: output.classes });
-        }
-        Ok(wanted)
-    }
-
-    fn position(&self, tensors: &[TensorMetadata], what: &'static str, name: &str) -> Result<usize, FitError> {
-        tensors.iter().position(|tensor| tensor.name == name).ok_or_else(|| FitError::UnknownTensor {
-            model: self.name.clone(),
-            what,
-            name: name.into(),
-            known: describe(tensors),
-        })
-    }
 }
 
 /// Whether outputs that do not choose a format are sent in binary.
 pub(crate) fn binary_by_default(request: &InferRequest) -> Result<bool, atoll_protocol::ProtocolError> {
     Ok(request.parameters.boolean("binary_data_output")?.unwrap_or(false))
-}
-
-/// Describes tensors for messages, as in `bytes: INT32[-1, 2048], mask: BOOL[]`.
-fn describe(tensors: &[TensorMetadata]) -> String {
-    let one = |tensor: &TensorMetadata| {
-        let shape: Vec<String> = tensor.shape.iter().map(i64::to_string).collect();
-        format!("{}: {}[{}]", tensor.name, tensor.datatype, shape.join(", "))
-    };
-    tensors.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -1,7 +1,7 @@
 //! Tensors that clients see with another shape than the model: Triton's `reshape`.
 
 use crate::repository::settings::{Declared, Settings};
-use crate::tensors::{rows_first, tensor_metadata};
+use crate::tensors::{row_fits_in_front, rows_first, tensor_metadata};
 use atoll_kgraph::{BufferKind, KernelGraph};
 use atoll_protocol::TensorMetadata;
 
@@ -71,14 +71,21 @@ fn parts(shape: &[i64]) -> Option<Vec<i64>> {
 /// If the graph has no such tensor, or another type or shape.
 pub(crate) fn reshapes(graph: &KernelGraph, settings: &Settings) -> Result<Reshapes, String> {
     let is_batched = settings.max_batch_size.is_some();
-    if is_batched && !rows_first(graph) {
+    if is_batched && settings.runs_sequences && !row_fits_in_front(graph) {
+        return Err("max_batch_size is above 0, and some of the model's inputs or outputs have no room for rows in \
+                    front; remove max_batch_size and put all sizes into `dims`"
+            .into());
+    }
+    if is_batched && !settings.runs_sequences && !rows_first(graph) {
         // What `dims` leave out is not in front, so there is nothing to compare.
         return Ok(Reshapes::default());
     }
-    let of = |what, declared: &[Declared], kind| check(what, declared, &tensor_metadata(graph, kind), is_batched);
+    let mut inputs = tensor_metadata(graph, BufferKind::Input);
+    inputs.retain(|input| !settings.controls.iter().any(|control| control.name == input.name));
+    let outputs = tensor_metadata(graph, BufferKind::Output);
     Ok(Reshapes {
-        inputs: of("input", &settings.inputs, BufferKind::Input)?,
-        outputs: of("output", &settings.outputs, BufferKind::Output)?,
+        inputs: check("input", &settings.inputs, &inputs, is_batched)?,
+        outputs: check("output", &settings.outputs, &outputs, is_batched)?,
     })
 }
 

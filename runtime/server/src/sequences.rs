@@ -1,14 +1,19 @@
 //! Sequences of requests, as in Triton's sequence batcher: requests with the same `sequence_id` are
-//! steps of one session of a model that keeps state.
+//! steps of one session of a model that keeps state. Some models keep none, and get control inputs
+//! that say where a request stands in its sequence (`control.rs`).
 //!
 //! The first request of a sequence sets `sequence_start`, the last one `sequence_end`. Requests of
 //! a sequence run one after the other, in order of arrival. A sequence whose first request failed
 //! does not exist; a second `sequence_start` restarts the sequence. The engine owns the sessions
-//! and expires them; this module maps sequence ids to session ids.
+//! and expires them; this module maps sequence ids to session ids, and expires the sequences that
+//! have no session.
+
+pub(crate) mod control;
 
 use crate::inference::invoke_by;
 use crate::model::Model;
 use crate::running::Permit;
+use atoll_engine::limits::SESSIONS_PER_TENANT_MAX;
 use atoll_engine::{ChainRequest, FunctionKey, InvocationResult, InvokeError, SessionId, Tenant};
 use atoll_fleet::Inference;
 use atoll_protocol::{Parameters, ProtocolError};
@@ -55,6 +60,11 @@ impl Place {
 }
 
 impl Place {
+    /// The place of a request that is a sequence of its own.
+    pub(crate) fn alone() -> Place {
+        Place { id: Id::Number(1), starts: true, ends: true }
+    }
+
     /// Whether the request starts its sequence.
     pub(crate) fn starts(&self) -> bool {
         self.starts
@@ -83,7 +93,8 @@ const FORGET_FROM: usize = 1024;
 
 #[derive(Clone)]
 struct Sequence {
-    session: SessionId,
+    /// Its session, if the model keeps state.
+    session: Option<SessionId>,
     /// Time of the last request, and how long the idle session is kept.
     used: Instant,
     idle: Duration,
@@ -91,6 +102,13 @@ struct Sequence {
     instance: Option<String>,
     /// Held by the running request of the sequence; waiting requests get it in order of arrival.
     turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Sequence {
+    /// Whether no request runs or waits, and none came for the idle time.
+    fn is_expired(&self) -> bool {
+        Arc::strong_count(&self.turn) == 1 && self.used.elapsed() > self.idle
+    }
 }
 
 impl Sequences {
@@ -110,7 +128,9 @@ impl Sequences {
         if place.starts {
             self.start(engine, model, &key)?;
         }
-        let found = self.all().get_mut(&key).map(|sequence| {
+        // The engine says whether a session has expired.
+        let exists = |sequence: &&mut Sequence| sequence.session.is_some() || !sequence.is_expired();
+        let found = self.all().get_mut(&key).filter(exists).map(|sequence| {
             sequence.used = Instant::now();
             sequence.clone()
         });
@@ -132,32 +152,29 @@ impl Sequences {
             session: sequence.session,
             ends,
             place_ends: place.ends,
-            _turn: turn,
+            turn,
         })
     }
 
     fn start(&self, engine: &Arc<dyn Inference>, model: &Model, key: &Key) -> Result<(), InvokeError> {
-        let session = engine.open_session(&model.key, model.session_idle())?;
         let (used, idle) = (Instant::now(), model.session_idle());
+        // The engine limits the sessions.
+        let session = model.keeps_state().then(|| engine.open_session(&model.key, idle)).transpose()?;
         let sequence = Sequence { session, used, idle, instance: None, turn: Arc::default() };
         let mut all = self.all();
         if all.len() >= FORGET_FROM {
-            all.retain(|_, known| Arc::strong_count(&known.turn) > 1 || known.used.elapsed() <= known.idle);
+            all.retain(|_, known| !known.is_expired());
+            let of_tenant = all.keys().filter(|(tenant, ..)| *tenant == key.0).count();
+            if session.is_none() && of_tenant >= SESSIONS_PER_TENANT_MAX {
+                return Err(InvokeError::TooManySessions { limit: SESSIONS_PER_TENANT_MAX });
+            }
         }
         let before = all.insert(key.clone(), sequence);
         drop(all);
-        if let Some(before) = before {
-            engine.close_session(before.session);
+        if let Some(session) = before.and_then(|before| before.session) {
+            engine.close_session(session);
         }
         Ok(())
-    }
-
-    /// Removes a sequence, unless the same id already names a newer one.
-    fn forget(&self, key: &Key, session: SessionId) {
-        let mut all = self.all();
-        if all.get(key).is_some_and(|sequence| sequence.session == session) {
-            all.remove(key);
-        }
     }
 }
 
@@ -166,12 +183,12 @@ pub(crate) struct Turn<'e> {
     sequences: Arc<Sequences>,
     engine: &'e Arc<dyn Inference>,
     key: Key,
-    session: SessionId,
+    session: Option<SessionId>,
     /// Whether the sequence is removed after this turn: the request ends it, its first request has
     /// not succeeded yet, or its session does not exist any more.
     ends: bool,
     place_ends: bool,
-    _turn: OwnedMutexGuard<()>,
+    turn: OwnedMutexGuard<()>,
 }
 
 impl Turn<'_> {
@@ -182,40 +199,57 @@ impl Turn<'_> {
         is_there: impl Fn(&str) -> bool,
         choose: impl FnOnce() -> Option<String>,
     ) -> Option<String> {
-        let is_it = |sequence: &&mut Sequence| sequence.session == self.session;
-        let before = self.sequences.all().get_mut(&self.key).filter(is_it).and_then(|it| it.instance.clone());
+        let before = self.sequences.all().get(&self.key).filter(|it| self.is_of(it)).and_then(|it| it.instance.clone());
         let instance = before.filter(|name| is_there(name)).or_else(choose);
-        if let Some(sequence) = self.sequences.all().get_mut(&self.key).filter(is_it) {
+        if let Some(sequence) = self.sequences.all().get_mut(&self.key).filter(|it| self.is_of(it)) {
             sequence.instance.clone_from(&instance);
         }
         instance
     }
 
-    /// Runs the request.
+    /// Whether it is a turn of this sequence, and not of an earlier one with the same id.
+    fn is_of(&self, sequence: &Sequence) -> bool {
+        Arc::ptr_eq(&sequence.turn, OwnedMutexGuard::mutex(&self.turn))
+    }
+
+    /// Runs the request as a step of the session.
     pub(crate) async fn step(
         &mut self,
         permit: &Permit,
         request: ChainRequest,
     ) -> Result<InvocationResult, InvokeError> {
-        let session = self.session;
+        let session = self.session.ok_or(InvokeError::NoSession)?;
         let result = invoke_by(self.engine, permit, request, move |engine, request, reply| {
             engine.submit_step(session, request, reply)
         })
         .await;
-        match &result {
+        self.note(&result);
+        result
+    }
+
+    /// Notes the result of the request, by which the sequence goes on or ends.
+    pub(crate) fn note(&mut self, result: &Result<InvocationResult, InvokeError>) {
+        match result {
             Ok(_) => self.ends = self.place_ends,
             Err(InvokeError::NoSession | InvokeError::SessionLost) => self.ends = true,
             Err(_) => {}
         }
-        result
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if self.ends {
-            self.sequences.forget(&self.key, self.session);
-            self.engine.close_session(self.session);
+        if !self.ends {
+            return;
+        }
+        let mut all = self.sequences.all();
+        // The same id may already name a newer sequence.
+        if all.get(&self.key).is_some_and(|sequence| self.is_of(sequence)) {
+            all.remove(&self.key);
+        }
+        drop(all);
+        if let Some(session) = self.session {
+            self.engine.close_session(session);
         }
     }
 }

@@ -25,6 +25,12 @@ pub(crate) fn rows_first(graph: &KernelGraph) -> bool {
     tensors.all(|(id, _)| batch.axes[id.0 as usize] == Some(0))
 }
 
+/// Whether every input and output may have one row in front.
+pub(crate) fn row_fits_in_front(graph: &KernelGraph) -> bool {
+    let all = [BufferKind::Input, BufferKind::Output].map(|kind| tensor_metadata(graph, kind)).concat();
+    all.iter().all(|tensor| matches!(tensor.shape.first(), Some(-1 | 1)))
+}
+
 /// Metadata of a graph's state buffers.
 pub(crate) fn states(graph: &KernelGraph) -> Vec<ConfigState> {
     let state = |state: &StateSpec| ConfigState {

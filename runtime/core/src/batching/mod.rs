@@ -15,6 +15,11 @@
 //!
 //! A request with a deadline is not delayed past the time at which its batch must start.
 //!
+//! Real-time requests do not wait behind a batch unless their own deadline allows it. Each of them
+//! may wait while there is time to run twice before its deadline, and for what runs now. One without
+//! a deadline runs at once, and so does any before a run time is known. With
+//! [`BatchSpec::real_time_waits`], they wait like other requests.
+//!
 //! The caller identifies each request and each batch by a [`TaskId`]. A batch has the id of its
 //! first request.
 
@@ -42,7 +47,7 @@ pub const ROWS_MAX: u32 = 65_536;
 pub const PREFERRED_MAX: usize = 32;
 
 /// Batches of a function and class that are closed and have not ended: one that runs, and a full
-/// one that runs next.
+/// one that runs next. Real-time requests whose time has come do not wait for either.
 pub const BATCHES_MAX: u32 = 2;
 
 /// Largest number of windows that are skipped in a row because rows did not come back.
@@ -60,6 +65,9 @@ pub struct BatchSpec {
     /// How long a request waits for others while no batch runs, in nanoseconds. `None` derives the
     /// delay from measurements, as the module's documentation describes.
     pub max_delay_ns: Option<u64>,
+    /// Whether real-time requests wait for others like best-effort ones, instead of only as far as
+    /// their deadlines allow.
+    pub real_time_waits: bool,
 }
 
 /// A request that may run in a batch.
@@ -297,7 +305,8 @@ impl Batching {
         if let Some(at) = queue.wakeup.take() {
             self.wakeups.remove(&(at, key));
         }
-        while let Some((group, count)) = queue.due(now, spec) {
+        let by_deadline = key.1 == Class::RealTime && !spec.real_time_waits;
+        while let Some((group, count)) = queue.due(now, spec, by_deadline) {
             let members = queue.close(&group, count);
             let (id, rows) = (members[0].task, members.iter().map(|member| member.rows).sum());
             for member in &members {

@@ -144,20 +144,24 @@ impl Queue {
     }
 
     /// The most urgent group that may close a batch now, and the number of its requests. If there
-    /// is none, sets the time at which there may be one.
-    pub(super) fn due(&mut self, now: Nanos, spec: &BatchSpec) -> Option<(Group, usize)> {
-        if self.running >= BATCHES_MAX {
+    /// is none, sets the time at which there may be one. `by_deadline` is for real-time requests that
+    /// wait only as far as their deadlines allow, whatever runs.
+    pub(super) fn due(&mut self, now: Nanos, spec: &BatchSpec, by_deadline: bool) -> Option<(Group, usize)> {
+        if self.running >= BATCHES_MAX && !by_deadline {
             return None;
         }
         let (mut best, mut wakeup) = (None, None);
         // While a batch runs, the next one is closed only if some group is full. Then any group may
         // be chosen. Otherwise a group that never fills would starve behind one that always does.
-        let mut is_due = self.running == 0;
+        let mut is_due = self.running == 0 || by_deadline;
         for (group, waiting) in &self.groups {
             let prefix = prefix(waiting, spec);
             is_due |= prefix.is_full;
             if !prefix.is_full {
-                let until = self.hold(spec, group, waiting, &prefix);
+                let until = match by_deadline {
+                    true => self.slack(spec, group, waiting, &prefix),
+                    false => self.hold(spec, group, waiting, &prefix),
+                };
                 if until > now {
                     wakeup = [wakeup, Some(until)].into_iter().flatten().min();
                     continue;
@@ -191,6 +195,23 @@ impl Queue {
         // A quarter of the run time as a margin.
         let start_by = |deadline: Nanos| Nanos(deadline.0.saturating_sub(ns + ns / 4));
         waiting.iter().take(prefix.count).filter_map(|request| request.deadline).map(start_by).fold(until, Nanos::min)
+    }
+
+    /// The time until which a group of real-time requests waits: for the end of the batch that runs,
+    /// or as other groups do, but no longer than each of its requests can wait and then run twice.
+    /// Not at all if one of them has no deadline, or while the run time is unknown.
+    fn slack(&self, spec: &BatchSpec, group: &Group, waiting: &VecDeque<Waiting>, prefix: &Prefix) -> Nanos {
+        let is_running = self.running > 0;
+        let until = if is_running { Nanos(u64::MAX) } else { self.hold(spec, group, waiting, prefix) };
+        let ns = self.cost.expected_ns(prefix.rows);
+        if ns == 0 {
+            return Nanos(0);
+        }
+        // The batch that runs may take as long as one of the largest size from now on.
+        let before = if is_running { self.cost.expected_ns(spec.max_rows.into()) } else { 0 };
+        let needed = before.saturating_add(ns.saturating_mul(2));
+        let start_by = |deadline: Option<Nanos>| Nanos(deadline.map_or(0, |at| at.0.saturating_sub(needed)));
+        waiting.iter().take(prefix.count).map(|request| start_by(request.deadline)).fold(until, Nanos::min)
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MS: u64 = 1_000_000;
 
 fn spec(max_rows: u32) -> BatchSpec {
-    BatchSpec { max_rows, max_bytes: u64::MAX, preferred: Vec::new(), max_delay_ns: None }
+    BatchSpec { max_rows, max_bytes: u64::MAX, preferred: Vec::new(), max_delay_ns: None, real_time_waits: false }
 }
 
 fn request(task: u64, rows: u64) -> Request {
@@ -178,6 +178,55 @@ fn a_deadline_shortens_the_delay_and_expires() {
     assert!(!one.batching.knows(TaskId(9)) && !one.batching.knows(TaskId(10)) && one.wakeup().is_none());
 }
 
+/// A real-time request of one row.
+fn urgent(task: u64, deadline: Option<u64>) -> Event {
+    Event::Arrived(Request { class: Class::RealTime, deadline: deadline.map(Nanos), ..request(task, 1) })
+}
+
+fn close(tasks: &[u64]) -> Vec<Action> {
+    let requests: Vec<TaskId> = tasks.iter().copied().map(TaskId).collect();
+    vec![Action::Close { rows: tasks.len() as u64, requests }]
+}
+
+#[test]
+fn real_time_requests_wait_only_within_their_deadlines() {
+    let mut one = One::new(spec(4));
+    // Nothing waits while the run time is unknown.
+    assert_eq!(one.send(0, urgent(1, Some(900 * MS))), close(&[1]));
+    assert_eq!(one.send(0, urgent(2, Some(900 * MS))), close(&[2]));
+    for task in [1, 2] {
+        one.send(4 * MS, Event::Ended { batch: TaskId(task), ran_ns: Some(4 * MS) });
+    }
+    // Nor does a request without a deadline, however many run.
+    for task in 3..6 {
+        assert_eq!(one.send(9 * MS, urgent(task, None)), close(&[task]));
+    }
+    // A batch may run for 4 ms more, and 8 ms are for the request itself.
+    assert_eq!(one.send(10 * MS, urgent(6, Some(22 * MS))), close(&[6]), "it cannot wait");
+    assert_eq!(one.send(10 * MS, urgent(7, Some(25 * MS))), []);
+    assert_eq!(one.wakeup(), Some(13 * MS));
+    assert_eq!(one.send(11 * MS, urgent(8, Some(90 * MS))), [], "the first request says how long");
+    assert_eq!(one.send(13 * MS, Event::Tick), close(&[7, 8]));
+    // A full batch does not wait.
+    let actions: Vec<Action> = (10..14).flat_map(|task| one.send(14 * MS, urgent(task, Some(900 * MS)))).collect();
+    assert_eq!(actions, close(&[10, 11, 12, 13]));
+}
+
+#[test]
+fn real_time_requests_with_time_form_the_next_batch() {
+    let mut one = One::new(spec(8));
+    one.send(0, urgent(1, None));
+    one.send(4 * MS, Event::Ended { batch: TaskId(1), ran_ns: Some(4 * MS) });
+    assert_eq!(one.send(20 * MS, urgent(2, None)), close(&[2]));
+    for task in [3, 4] {
+        assert_eq!(one.send(21 * MS, urgent(task, Some(100 * MS))), []);
+    }
+    // The window after the batch is open for at most 4 ms.
+    assert_eq!(one.send(24 * MS, Event::Ended { batch: TaskId(2), ran_ns: Some(4 * MS) }), []);
+    assert_eq!(one.wakeup(), Some(28 * MS));
+    assert_eq!(one.send(28 * MS, Event::Tick), close(&[3, 4]));
+}
+
 #[test]
 fn classes_priorities_and_shapes_do_not_mix() {
     let mut one = One::new(spec(8));
@@ -302,6 +351,7 @@ impl World {
                 max_bytes: 1 + rng.below(20),
                 preferred: (0..rng.below(3)).map(|_| rng.below(10) as u32).collect(),
                 max_delay_ns: rng.one_in(2).then(|| rng.below(5 * MS)),
+                real_time_waits: rng.one_in(2),
             })
             .collect();
         let mut world = World {
@@ -431,8 +481,9 @@ impl World {
         let last = self.last_closed.insert(kind(&members[0]), *requests.last().expect("no batch is empty"));
         assert!(last.is_none_or(|last| last < requests[0]) && requests.is_sorted(), "seed {seed}: first come");
         let queue = (members[0].function, members[0].class);
+        let is_limited = queue.1 == Class::BestEffort || spec.real_time_waits;
         self.running.insert(requests[0], requests);
-        assert!(self.running_of(queue) <= BATCHES_MAX as usize, "seed {seed}");
+        assert!(!is_limited || self.running_of(queue) <= BATCHES_MAX as usize, "seed {seed}");
     }
 
     /// Batches of a function and class that have not ended. A batch whose requests have all left
@@ -450,6 +501,11 @@ impl World {
         for (task, (request, arrived)) in self.open.iter().filter(|(task, _)| !in_batch.contains(task)) {
             assert!(self.batching.knows(*task) && self.batching.batch_of(*task).is_none(), "seed {}", self.seed);
             let delay = self.specs[request.function.0 as usize].max_delay_ns.unwrap_or(WINDOW_NS_MAX);
+            let spec = &self.specs[request.function.0 as usize];
+            if request.class == Class::RealTime && !spec.real_time_waits {
+                let wakes = request.deadline.zip(self.batching.next_wakeup()).is_some_and(|(by, at)| at < by);
+                assert!(wakes, "seed {}: {request:?} waits longer than its deadline allows", self.seed);
+            }
             let is_busy = self.running_of((request.function, request.class)) > 0 || self.has_orphans();
             assert!(
                 is_busy || self.batching.next_wakeup().is_some_and(|at| at.0 <= self.now.max(*arrived) + delay),

@@ -173,6 +173,26 @@ fn real_time_requests_and_other_priorities_run_apart() {
 }
 
 #[test]
+fn real_time_requests_with_time_to_wait_share_a_run() {
+    let setup = setup(up_to(64));
+    let urgent = |deadline| {
+        move |request: &mut InvocationRequest| {
+            (request.class, request.deadline) = (Some(Class::RealTime), deadline);
+        }
+    };
+    // The first run shows how long one takes.
+    setup.submit_by(8, 1, urgent(Some(LONG))).result();
+    setup.device.pause();
+    let first = setup.submit_by(8, 2, urgent(Some(LONG)));
+    let patient: Vec<Pending> = (3..6).map(|seed| setup.submit_by(8, seed, urgent(Some(LONG)))).collect();
+    let at_once = setup.submit_by(8, 6, urgent(None));
+    setup.device.resume();
+    [&first, &at_once].into_iter().chain(&patient).for_each(|pending| drop(pending.result()));
+    assert_eq!(setup.runs(), [(8, 3), (24, 1)]);
+    setup.unload();
+}
+
+#[test]
 fn a_fixed_delay_gathers_on_a_free_device() {
     let setup = setup(BatchingOptions { max_queue_delay: Some(LONG), preferred: vec![24], ..up_to(64) });
     let pending: Vec<Pending> = (0..3).map(|i| setup.submit(8, i)).collect();

@@ -60,7 +60,9 @@ pub(super) fn config(model: ModelConfig) -> proto::ModelConfig {
         scheduling_choice: sequences.or_else(batches).or_else(steps),
         parameters: model.parameters.into_iter().map(parameter).collect(),
         backend: model.backend,
-        model_transaction_policy: Some(proto::ModelTransactionPolicy { decoupled: false }),
+        model_transaction_policy: Some(proto::ModelTransactionPolicy {
+            decoupled: model.model_transaction_policy.is_some_and(|policy| policy.decoupled),
+        }),
         response_cache: model.response_cache.map(|cache| proto::ModelResponseCache { enable: cache.enable }),
     }
 }

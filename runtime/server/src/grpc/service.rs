@@ -110,6 +110,11 @@ impl GrpcInferenceService for Inference {
         let (sender, times, rooms) = self.sender(&request)?;
         let _room = rooms.take();
         let (model, checked) = prepare(&sender, request.into_inner())?;
+        if model.is_decoupled() {
+            // The text is Triton's, up to the semicolon.
+            let text = "ModelInfer RPC doesn't support models with decoupled transaction policy; use ModelStreamInfer";
+            return Err(RequestError::new(Kind::Unsupported, text).into());
+        }
         let answer = answer(&sender, &model, checked, times.arrival).await?;
         Ok(Response::new(convert::response(answer)))
     }

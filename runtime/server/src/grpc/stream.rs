@@ -5,6 +5,9 @@
 //! because it might restart the sequence that they belong to. As in Triton, an error is sent as an
 //! answer and the stream continues. With the metadata `triton_grpc_error: true`, an error ends the
 //! stream with a status.
+//!
+//! Each request has one answer, which is marked as the last one. Clients of a decoupled model may
+//! ask for the mark in an answer of its own, without outputs.
 
 use super::convert;
 use super::frames::Rooms;
@@ -27,11 +30,19 @@ use tonic::{Status, Streaming};
 /// The parameter of an answer that marks the last answer to a request.
 const FINAL: &str = "triton_final_response";
 
+/// The parameter of a request that asks for the mark in an answer without outputs.
+const EMPTY_FINAL: &str = "triton_enable_empty_final_response";
+
 /// The answers of a stream.
 pub(super) type Answers = Pin<Box<dyn Stream<Item = Result<ModelStreamInferResponse, Status>> + Send>>;
 
-/// The id of a request, and its answer.
-type Outcome = (String, Result<ModelInferResponse, RequestError>);
+/// What became of a request.
+struct Outcome {
+    id: String,
+    answer: Result<ModelInferResponse, RequestError>,
+    /// Whether an answer without outputs follows.
+    has_empty_final: bool,
+}
 
 /// A stream of requests.
 pub(super) struct Requests {
@@ -46,7 +57,7 @@ pub(super) struct Requests {
 
 /// Answers a stream of requests. Dropping the answers cancels the requests that run.
 pub(super) fn answers(requests: Requests) -> Answers {
-    let running = Running { requests, running: FuturesOrdered::new(), waiting: None, end: None };
+    let running = Running { requests, running: FuturesOrdered::new(), waiting: None, empty_final: None, end: None };
     Box::pin(unfold(Some(running), |running| async move {
         let mut running = running?;
         match running.next().await? {
@@ -61,6 +72,8 @@ struct Running {
     running: FuturesOrdered<BoxFuture<'static, Outcome>>,
     /// A request that starts a sequence and waits until all earlier requests are answered.
     waiting: Option<BoxFuture<'static, Outcome>>,
+    /// The last answer to a request whose other answer has been sent.
+    empty_final: Option<ModelStreamInferResponse>,
     /// How the stream ends once all requests are answered; `None` while the client may send more.
     end: Option<Result<(), Status>>,
 }
@@ -68,6 +81,9 @@ struct Running {
 impl Running {
     /// The next answer; `None` at the end.
     async fn next(&mut self) -> Option<Result<ModelStreamInferResponse, Status>> {
+        if let Some(last) = self.empty_final.take() {
+            return Some(Ok(last));
+        }
         loop {
             if self.running.is_empty() {
                 if let Some(request) = self.waiting.take() {
@@ -93,8 +109,9 @@ impl Running {
         let (room, sender) = (self.requests.rooms.take(), self.requests.sender.clone());
         let answering = self.requests.progress.answer();
         let arrival = Arrival { at: Instant::now(), ..sender.arrival };
-        let id = message.id.clone();
+        let (id, asks_for_empty_final) = (message.id.clone(), asks_for_empty_final(&message));
         let prepared = prepare(&sender, message);
+        let is_decoupled = prepared.as_ref().is_ok_and(|(model, _)| model.is_decoupled());
         let starts = prepared.as_ref().is_ok_and(|(_, checked)| checked.terms.starts_sequence());
         let request: BoxFuture<'static, Outcome> = Box::pin(async move {
             let (_room, _answering): (Option<BodyRoom>, Answering) = (room, answering);
@@ -102,7 +119,8 @@ impl Running {
                 let (model, checked) = prepared?;
                 answer(&sender, &model, checked, arrival).await
             };
-            (id, answered.await.map(convert::response))
+            let answer = answered.await.map(convert::response);
+            Outcome { id, answer, has_empty_final: is_decoupled && asks_for_empty_final }
         });
         if starts && !self.running.is_empty() {
             self.waiting = Some(request);
@@ -111,15 +129,44 @@ impl Running {
         }
     }
 
-    fn answer(&mut self, (id, outcome): Outcome) -> Result<ModelStreamInferResponse, Status> {
-        let (error_message, mut response) = match outcome {
+    fn answer(&mut self, outcome: Outcome) -> Result<ModelStreamInferResponse, Status> {
+        let Outcome { id, answer, has_empty_final } = outcome;
+        let (error_message, mut response) = match answer {
+            Ok(mut response) if has_empty_final => {
+                mark(&mut response, false);
+                self.empty_final = Some(empty_final(&response));
+                return Ok(ModelStreamInferResponse { error_message: String::new(), infer_response: Some(response) });
+            }
             Ok(response) => (String::new(), response),
             Err(error) if self.requests.ends_with_error => return Err(error.into()),
             // The conversion to a status logs errors of the server.
             Err(error) => (Status::from(error).message().into(), ModelInferResponse { id, ..Default::default() }),
         };
-        let is_final = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
-        response.parameters.insert(FINAL.into(), is_final);
+        mark(&mut response, true);
         Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })
     }
+}
+
+/// Whether a request asks for the mark of the last answer in an answer without outputs.
+fn asks_for_empty_final(message: &ModelInferRequest) -> bool {
+    let choice = message.parameters.get(EMPTY_FINAL).and_then(|parameter| parameter.parameter_choice.as_ref());
+    matches!(choice, Some(ParameterChoice::BoolParam(true)))
+}
+
+/// Says whether an answer is the last one to its request.
+fn mark(response: &mut ModelInferResponse, is_final: bool) {
+    let is_final = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(is_final)) };
+    response.parameters.insert(FINAL.into(), is_final);
+}
+
+/// The answer without outputs that follows another one.
+fn empty_final(answer: &ModelInferResponse) -> ModelStreamInferResponse {
+    let mut response = ModelInferResponse {
+        model_name: answer.model_name.clone(),
+        model_version: answer.model_version.clone(),
+        id: answer.id.clone(),
+        ..ModelInferResponse::default()
+    };
+    mark(&mut response, true);
+    ModelStreamInferResponse { error_message: String::new(), infer_response: Some(response) }
 }

@@ -5,7 +5,7 @@ use super::identify::Caller;
 use super::model_path::ModelPath;
 use crate::app::App;
 use crate::otlp::Arrival;
-use crate::requests::error::RequestError;
+use crate::requests::error::{Kind, RequestError};
 use crate::requests::infer::{Checked, finish, offload, run};
 use crate::requests::shared_memory::{fetch, fetch_weight};
 use atoll_protocol::{Encoded, InferRequest, JSON_LENGTH_HEADER};
@@ -28,6 +28,12 @@ pub(super) async fn infer(
     let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
     // Again: versions may have been exchanged while the body arrived.
     let model = app.find(&caller, &path.name, path.version.as_deref())?;
+    if model.is_decoupled() {
+        // The text is Triton's, up to the semicolon.
+        let text = "HTTP end point doesn't support models with decoupled transaction policy; use generate_stream, or \
+                    a stream over gRPC";
+        return Err(RequestError::new(Kind::Unsupported, text));
+    }
     model.note_request();
     let mut request = offload(bytes.len(), {
         let model = model.clone();

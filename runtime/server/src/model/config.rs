@@ -3,8 +3,8 @@
 use super::Model;
 use crate::reshape::Reshape;
 use atoll_protocol::{
-    ConfigParameter, ConfigQueuePolicy, ConfigReshape, ConfigResponseCache, ConfigTensor, DynamicBatching, ModelConfig,
-    SequenceBatching, TensorMetadata,
+    ConfigParameter, ConfigQueuePolicy, ConfigReshape, ConfigResponseCache, ConfigState, ConfigTensor,
+    ConfigTransactionPolicy, DynamicBatching, ModelConfig, SequenceBatching, TensorMetadata,
 };
 
 impl Model {
@@ -24,17 +24,31 @@ impl Model {
             dynamic_batching: self.dynamic_batching(),
             input: self.config_tensors(&self.client_inputs, &self.reshapes.inputs),
             output,
-            sequence_batching: self.keeps_state().then(|| SequenceBatching {
-                max_sequence_idle_microseconds: self.session_idle().as_micros().try_into().unwrap_or(u64::MAX),
-                state: self.states.clone(),
-            }),
+            sequence_batching: self.runs_sequences().then(|| self.sequence_batching()),
             ensemble_scheduling: self.ensemble.clone(),
             response_cache: self.keeps_responses().then_some(ConfigResponseCache { enable: true }),
+            model_transaction_policy: self.is_decoupled().then_some(ConfigTransactionPolicy { decoupled: true }),
             parameters: self.settings.parameters.iter().map(parameter).collect(),
         }
     }
 
+    fn sequence_batching(&self) -> SequenceBatching {
+        let rows = usize::from(self.max_batch_size() > 0);
+        let state = |state: &ConfigState| ConfigState {
+            dims: state.dims.get(rows..).unwrap_or_default().to_vec(),
+            ..state.clone()
+        };
+        SequenceBatching {
+            max_sequence_idle_microseconds: self.session_idle().as_micros().try_into().unwrap_or(u64::MAX),
+            state: self.states.iter().map(state).collect(),
+        }
+    }
+
     fn dynamic_batching(&self) -> Option<DynamicBatching> {
+        // A configuration has one of the two kinds of batching.
+        if self.settings.runs_sequences {
+            return None;
+        }
         let options = self.settings.batching().filter(|options| options.gathers)?;
         let size = self.settings.queue_capacity.map_or(0, std::num::NonZeroUsize::get);
         let policy = ConfigQueuePolicy {

@@ -91,7 +91,7 @@ fn digest(model: &Path, identity: &str) -> io::Result<String> {
 
 /// Files beside the model that may hold its weights (`*.data`, `*.onnx_data`, `*.bin`,
 /// `*.weights`), sorted by name.
-fn external_data(model: &Path) -> Vec<PathBuf> {
+pub(super) fn external_data(model: &Path) -> Vec<PathBuf> {
     let folder = model.parent().map(fs::read_dir);
     let entries = folder.and_then(Result::ok).into_iter().flatten().flatten().map(|entry| entry.path());
     let by_custom = |path: &PathBuf| {

@@ -11,6 +11,7 @@
 //! files itself, and replaces them only by a rename.
 
 use super::error::LoadError;
+use super::regular::open_regular;
 use atoll_kgraph::{Bundle, BundleError};
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -76,14 +77,4 @@ impl BundleCopies {
             _ => LoadError::Copy { path, folder, source },
         }
     }
-}
-
-/// Opens a regular file. Opening a pipe could block, and reading a device might never end.
-fn open_regular(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?);
-    if file.metadata()?.is_file() {
-        return Ok(file);
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
 }

@@ -17,7 +17,9 @@ use crate::inference::blocking;
 use crate::model::Model;
 use crate::names::check_name;
 use crate::reshape::{Reshapes, reshapes};
-use atoll_kgraph::Bundle;
+use crate::sequences::control::{self, ControlInput};
+use crate::tensors::tensor_metadata;
+use atoll_kgraph::{BufferKind, Bundle};
 use std::sync::Arc;
 
 /// Why a load failed, and at which version if it was one.
@@ -31,6 +33,7 @@ pub(super) struct Prepared {
     pub(super) number: u64,
     pub(super) bundle: Arc<Bundle>,
     pub(super) labels: Labels,
+    pub(super) controls: Vec<ControlInput>,
     pub(super) reshapes: Reshapes,
 }
 
@@ -109,19 +112,22 @@ impl Repository {
     ) -> Result<Prepared, LoadError> {
         let bundle = self.bundle(slot, source, file, settings).await?;
         self.check_rows(file, &bundle, settings).await?;
-        let reshapes = reshapes(bundle.graph(), settings)
-            .map_err(|reason| LoadError::Declared { path: file.path.clone(), reason })?;
+        let declared = |reason| LoadError::Declared { path: file.path.clone(), reason };
+        let inputs = tensor_metadata(bundle.graph(), BufferKind::Input);
+        let controls = control::find(&settings.controls, &inputs).map_err(declared)?;
+        let reshapes = reshapes(bundle.graph(), settings).map_err(declared)?;
         let (folder, files) = (source.files_folder().to_owned(), settings.labels.clone());
         let outputs = labels::outputs(&bundle);
         let labels = blocking(move || labels::read(&folder, &files, &outputs)).await.ok_or(LoadError::Panicked)??;
-        Ok(Prepared { number: file.number, bundle, labels, reshapes })
+        Ok(Prepared { number: file.number, bundle, labels, controls, reshapes })
     }
 
     /// Refuses a `max_batch_size` for a model whose rows are not independent, with the reason. For a
     /// bundle the engine does it, and knows no reason.
     async fn check_rows(&self, file: &VersionFile, bundle: &Bundle, settings: &Settings) -> Result<(), LoadError> {
         let Some(rows) = settings.max_batch_size.filter(|_| bundle.graph().batch.is_none()) else { return Ok(()) };
-        if file.form != Form::Onnx {
+        // Steps whose rows may depend on each other run alone.
+        if file.form != Form::Onnx || settings.runs_sequences {
             return Ok(());
         }
         let (cache, path, options) = (self.cache.clone(), file.path.clone(), settings.of_model());

@@ -1,9 +1,10 @@
 //! Files with the names of an output's classes, one per line.
 
+use super::regular::read_at_most;
 use crate::limits::LABELS_BYTES_MAX;
 use atoll_kgraph::{BufferKind, Bundle};
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// Why a file of labels cannot be used.
@@ -41,13 +42,13 @@ fn read_file(folder: &Path, output: &str, file: &str) -> Result<Vec<String>, Lab
         return Err(LabelsError::Outside { output: output.into(), file: file.into() });
     }
     let path = folder.join(file);
-    let mut text = String::new();
-    let read = std::fs::File::open(&path).and_then(|file| file.take(LABELS_BYTES_MAX + 1).read_to_string(&mut text));
-    match read {
-        Ok(bytes) if bytes as u64 > LABELS_BYTES_MAX => Err(LabelsError::TooLarge { output: output.into(), path }),
-        Ok(_) => Ok(text.lines().map(|line| line.trim_end().to_owned()).collect()),
-        Err(source) => Err(LabelsError::Io { output: output.into(), path, source }),
+    let failed = |source: io::Error| LabelsError::Io { output: output.into(), path: path.clone(), source };
+    let bytes = read_at_most(&path, LABELS_BYTES_MAX).map_err(failed)?;
+    if bytes.len() as u64 > LABELS_BYTES_MAX {
+        return Err(LabelsError::TooLarge { output: output.into(), path });
     }
+    let text = String::from_utf8(bytes).map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+    Ok(text.lines().map(|line| line.trim_end().to_owned()).collect())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod load;
 pub(crate) mod overrides;
 mod place;
 mod poll;
+mod regular;
 pub(crate) mod scaling;
 mod scan;
 mod seen;

@@ -143,7 +143,8 @@ impl Repository {
     async fn put(&self, source: &Source, version: &Prepared, place: Place) -> Result<Arc<Model>, LoadError> {
         let samples = place.settings.warmup.clone();
         let model = self.load_function(place, version.number, version.bundle.clone()).await?.named(&source.name);
-        let model = model.with_labels(version.labels.clone()).with_reshapes(version.reshapes.clone());
+        let model = model.with_labels(version.labels.clone()).with_controls(version.controls.clone());
+        let model = model.with_reshapes(version.reshapes.clone());
         let model = Arc::new(model);
         if let Err(error) = self.warm_up(&model, source, samples).await {
             self.unload_function(&model).await?;
@@ -188,7 +189,7 @@ impl Repository {
                 class: settings.class,
                 queue_capacity: settings.queue_capacity.map(std::num::NonZeroUsize::get),
                 lane: LaneId::DEFAULT,
-                batching: settings.batching(),
+                batching: settings.batching_of(bundle.graph()),
             };
             let device = settings.device.clone().or_else(|| gpu_of(&settings, engine.devices()));
             let placed = engine.load(bundle.clone(), options, device.as_deref())?;

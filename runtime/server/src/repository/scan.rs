@@ -10,13 +10,14 @@
 //!
 //! If a bundle and an ONNX file have the same name, the bundle is served.
 
+use super::regular::read_at_most;
 use super::triton::ensemble;
 pub(super) use super::triton::ensemble::Ensemble;
 use super::triton::tree::{Message, short};
 use super::triton::{json, text};
 use crate::limits::{MODELS_MAX, SETTINGS_BYTES_MAX, VERSIONS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// A model in a folder.
@@ -271,12 +272,8 @@ fn file_name(config: &Message) -> Option<String> {
 
 /// The configuration in a folder, if there is one that can be read.
 fn config(folder: &Path) -> Option<Message> {
-    let mut config = String::new();
-    let path = folder.join("config.pbtxt");
-    // Opening a named pipe would block every scan.
-    let file = path.is_file().then(|| std::fs::File::open(path)).and_then(Result::ok)?;
-    file.take(SETTINGS_BYTES_MAX).read_to_string(&mut config).ok()?;
-    text::parse(&config).ok()
+    let config = read_at_most(&folder.join("config.pbtxt"), SETTINGS_BYTES_MAX).ok()?;
+    text::parse(&String::from_utf8(config).ok()?).ok()
 }
 
 /// The steps of an ensemble.

@@ -1,6 +1,7 @@
 //! Remembers the models and files that scans of the folder found, to detect changes.
 
-use super::scan::{Skipped, Source};
+use super::cache::external_data;
+use super::scan::{Form, Skipped, Source, VersionFile};
 use super::settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -44,11 +45,21 @@ impl Stamp {
     }
 }
 
-/// The files of a model's versions and its settings files, each with its stamp.
+/// The files of a model's versions, their weights, its settings files and its labels, each with its
+/// stamp.
 pub(super) fn stamps(source: &Source) -> Files {
-    let versions = source.versions.iter().map(|version| version.path.clone());
+    let of_version = |version: &VersionFile| [vec![version.path.clone()], weights(version)].concat();
+    let versions = source.versions.iter().flat_map(of_version);
+    // Settings that cannot be read name no labels. Their file has a stamp.
+    let labels = settings::read(source).map(|settings| settings.labels).unwrap_or_default();
+    let labels = labels.into_values().map(|file| source.files_folder().join(file));
     let stamp = |path: PathBuf| (path.clone(), Stamp::of(&path));
-    versions.chain(settings::files(source)).map(stamp).collect()
+    versions.chain(settings::files(source)).chain(labels).map(stamp).collect()
+}
+
+/// Files with weights beside an ONNX model.
+fn weights(version: &VersionFile) -> Vec<PathBuf> {
+    if version.form == Form::Onnx { external_data(&version.path) } else { Vec::new() }
 }
 
 impl Seen {

@@ -34,18 +34,20 @@
 //!
 //! `state` and `[symbols]` are options of the compiler, so they affect ONNX files only.
 
+use super::regular::read_at_most;
 use super::scaling::ScalingSettings;
 use super::scan::Source;
 use super::triton;
 use super::versions::VersionPolicy;
 use crate::limits::SETTINGS_BYTES_MAX;
+use crate::sequences::control::Control;
 use atoll_core::placement::HedgeConfig;
 use atoll_engine::{BatchingOptions, Class};
-use atoll_kgraph::{ModelOptions, SizeRanges, States};
+use atoll_kgraph::{KernelGraph, ModelOptions, SizeRanges, States};
 use atoll_protocol::{ConfigNote, ConfigTreatment};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -95,6 +97,19 @@ pub(crate) struct Settings {
     /// The deadline of requests that state no deadline or a later one, in microseconds from their
     /// arrival.
     pub(crate) timeout_us: Option<NonZeroU64>,
+    /// The priority among best-effort requests of those that state none: 0 is the most urgent.
+    #[serde(skip)]
+    pub(crate) default_priority: u32,
+    /// Whether requests are answered on streams, where clients take any number of answers.
+    #[serde(skip)]
+    pub(crate) decoupled: bool,
+    /// Whether `config.pbtxt` has a `sequence_batching` with states or control inputs. As in Triton,
+    /// `max_batch_size` then limits the sequences in a launch, and a request has one row.
+    #[serde(skip)]
+    pub(crate) runs_sequences: bool,
+    /// Inputs that the daemon fills in for the requests of a sequence.
+    #[serde(skip)]
+    pub(crate) controls: Vec<Control>,
     /// Inputs as `config.pbtxt` declares them.
     #[serde(skip)]
     pub(crate) inputs: Vec<Declared>,
@@ -172,7 +187,8 @@ pub(crate) struct DynamicBatching {
     /// How long a request waits for others although the model is idle. If absent, the daemon
     /// chooses the delay from measurements.
     pub(crate) max_queue_delay_microseconds: Option<u64>,
-    /// Whether real-time requests are gathered as well; false if absent.
+    /// Whether real-time requests wait for others like best-effort ones; false if absent. If not,
+    /// they wait only as far as their deadlines allow.
     #[serde(default)]
     pub(crate) real_time: bool,
 }
@@ -206,6 +222,13 @@ impl Settings {
     pub(crate) fn hedging(&self) -> Option<HedgeConfig> {
         let HedgingSettings { percentile, extra_percent } = self.hedging?;
         Some(HedgeConfig { percentile, extra_per_mille: u32::from(extra_percent) * 10 })
+    }
+
+    /// The options of the engine for batches of a graph; `None` if the model has no `max_batch_size`,
+    /// or if it runs sequences and the steps of several cannot run as one.
+    pub(crate) fn batching_of(&self, graph: &KernelGraph) -> Option<BatchingOptions> {
+        let is_gathered = graph.batch.is_some() && graph.session.is_empty();
+        self.batching().filter(|_| is_gathered || !self.runs_sequences)
     }
 
     /// The options of the engine for batches; `None` if the model has no `max_batch_size`.
@@ -262,6 +285,10 @@ impl Default for Settings {
             version_policy: VersionPolicy::default(),
             labels: BTreeMap::new(),
             timeout_us: None,
+            default_priority: 0,
+            decoupled: false,
+            runs_sequences: false,
+            controls: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
             warmup: Vec::new(),
@@ -345,17 +372,16 @@ pub(super) fn read(source: &Source) -> Result<Settings, SettingsError> {
 
 fn read_file(path: &Path, parse: impl Fn(&str) -> Result<Settings, String>) -> Result<Option<Settings>, SettingsError> {
     let failed = |reason: String| SettingsError { path: path.into(), reason };
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
+    let bytes = match read_at_most(path, SETTINGS_BYTES_MAX) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error.to_string())),
     };
-    let mut text = String::new();
     // Less of the file could be read as other settings than all of it.
-    let bytes = file.take(SETTINGS_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| failed(e.to_string()))?;
-    if bytes as u64 > SETTINGS_BYTES_MAX {
+    if bytes.len() as u64 > SETTINGS_BYTES_MAX {
         return Err(failed(format!("the file is larger than {SETTINGS_BYTES_MAX} bytes")));
     }
+    let text = String::from_utf8(bytes).map_err(|error| failed(error.to_string()))?;
     parse(&text).map(Some).map_err(failed)
 }
 

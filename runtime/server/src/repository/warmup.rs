@@ -1,12 +1,13 @@
 //! Requests that a model runs before it takes others: Triton's `model_warmup`.
 
 use super::error::LoadError;
+use super::regular;
 use super::settings::{Warmup, WarmupData, WarmupInput};
 use crate::limits::WARMUP_BYTES_MAX;
 use crate::model::Model;
+use crate::sequences::Place;
 use atoll_engine::InputTensor;
 use atoll_protocol::{DataType, Tensor};
-use std::io::{self, Read};
 use std::path::{Component, Path};
 
 /// The folder, below that of the model, with the files of samples.
@@ -23,13 +24,16 @@ pub(super) fn inputs(model: &Model, folder: &Path, sample: &Warmup) -> Result<Ve
     }
     let mut left = WARMUP_BYTES_MAX;
     let mut tensors = Vec::with_capacity(sample.inputs.len());
-    for input in &sample.inputs {
+    // The daemon fills in control inputs, also if the sample has them.
+    for input in sample.inputs.iter().filter(|input| !model.is_control(&input.name)) {
         let tensor = tensor(model, folder, sample, input, left).map_err(bad)?;
         model.fit_shape(&tensor.name, tensor.datatype, &tensor.shape).map_err(|error| bad(error.to_string()))?;
         left -= tensor.bytes.len() as u64;
         tensors.push(tensor);
     }
-    model.fit(tensors, &[], true).map(|fitted| fitted.inputs).map_err(|error| bad(error.to_string()))
+    let mut inputs = model.fit(tensors, &[], true).map_err(|error| bad(error.to_string()))?.inputs;
+    model.add_controls(&mut inputs, Some(&Place::alone())).map_err(|error| bad(error.to_string()))?;
+    Ok(inputs)
 }
 
 fn tensor(model: &Model, folder: &Path, sample: &Warmup, input: &WarmupInput, left: u64) -> Result<Tensor, String> {
@@ -104,9 +108,8 @@ fn read_at_most(folder: &Path, file: &str, bytes: u64) -> Result<Vec<u8>, String
         return Err(format!("`{file}` is no file in the folder `{FOLDER}` of the model"));
     }
     let path = folder.join(FOLDER).join(file);
-    let mut read = Vec::new();
-    let failed = |error: io::Error| format!("{}: {error}", path.display());
-    std::fs::File::open(&path).map_err(failed)?.take(bytes).read_to_end(&mut read).map_err(failed)?;
+    let mut read = regular::read_at_most(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+    read.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
     Ok(read)
 }
 

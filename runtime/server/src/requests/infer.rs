@@ -17,7 +17,9 @@ use crate::scaling::wait;
 use crate::sequences::Turn;
 use crate::shared_memory::Window;
 use crate::threads::for_client;
-use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor, InvocationRequest, InvocationResult, InvokeError};
+use atoll_engine::{
+    Class, DeviceId, FunctionKey, InputTensor, InvocationRequest, InvocationResult, InvokeError, Tenant,
+};
 use atoll_protocol::{InferRequest, InferResponse, OutputTensor, Parameters, Tensor, top_classes};
 use std::sync::Arc;
 use std::time::Instant;
@@ -89,7 +91,7 @@ async fn run_within(
     arrived: Instant,
     span: &mut Option<Span>,
 ) -> Result<Done, RequestError> {
-    let Checked { terms, inputs, outputs, shared, in_use } = request;
+    let Checked { terms, mut inputs, outputs, shared, in_use } = request;
     let mut in_use = Some(in_use);
     let Terms { id, class: asked, priority, instance, deadline, price_max, sequence } = terms;
     let deadline = deadline.into_iter().chain(model.timeout()).min();
@@ -100,9 +102,12 @@ async fn run_within(
     let found = app.instance_of(model, instance.as_deref()).map_err(|error| no_instance(instance.as_deref(), error))?;
     let asked = asked.or(found.as_ref().and_then(|instance| instance.class));
     let class = asked.unwrap_or(model.class());
+    let priority = if asked.is_none() && class == Class::BestEffort { model.default_priority() } else { priority };
     app.check_slot(found.as_deref(), class).map_err(RequestError::bad_request)?;
     note_inference(&model.name, class, &id);
     span.iter_mut().for_each(|span| span.note_class(class));
+    let sequence = sequence.filter(|_| model.runs_sequences());
+    model.add_controls(&mut inputs, sequence.as_ref())?;
     let function = model.key.clone();
     let mut invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
     let mut record =
@@ -122,30 +127,24 @@ async fn run_within(
     in_use.get_or_insert_with(|| model.used());
     let deadline = invocation.deadline;
     let choose = || app.instances.choose(&model.key, class, deadline, &[]);
-    let result = match sequence.filter(|_| model.keeps_state()) {
+    let result = match sequence {
         None if model.graph.is_some() => {
             let asked = graphs::Asked { price_max, id: &id };
             let run = run_graph(app.clone(), &app.engine, &permit, model, invocation, class, asked).await;
             run.inspect_err(|_| record.outcome = Outcome::Refused)?
         }
-        None => {
-            let mut route = app.instances.route(&model.key, class, deadline, invocation.instance.take(), 1);
-            loop {
-                invocation.instance = route.next();
-                let (again, instance) = (route.keep(&invocation), invocation.instance.clone());
-                let routed = app.instances.begin(&model.key, instance.as_deref());
-                let result = app.responses.answer(&app.engine, &permit, &caller.tenant, model, invocation).await;
-                routed.into_iter().for_each(|routed| routed.end(&result));
-                match again {
-                    Some(again) if route.is_refused(&result) => invocation = again,
-                    _ => break result,
-                }
-            }
-        }
+        None => routed(app, &permit, &caller.tenant, model, invocation, class).await,
         Some(place) => {
             let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await;
-            let turn = turn.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
-            step(app, &permit, model, turn, invocation, choose).await
+            let mut turn = turn.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
+            match model.keeps_state() {
+                true => step(app, &permit, model, turn, invocation, choose).await,
+                false => {
+                    let result = routed(app, &permit, &caller.tenant, model, invocation, class).await;
+                    turn.note(&result);
+                    result
+                }
+            }
         }
     };
     record.outcome = Outcome::of(&result);
@@ -153,6 +152,30 @@ async fn run_within(
     record.device = result.device;
     span.iter_mut().for_each(|span| span.note_result(&result));
     Ok(Done { id, result, outputs, shared, span: None })
+}
+
+/// Runs a request that needs no session, under the instance that it names or one that has room. If
+/// that instance refuses it, tries the next one.
+async fn routed(
+    app: &App,
+    permit: &Permit,
+    tenant: &Tenant,
+    model: &Model,
+    mut invocation: InvocationRequest,
+    class: Class,
+) -> Result<InvocationResult, InvokeError> {
+    let mut route = app.instances.route(&model.key, class, invocation.deadline, invocation.instance.take(), 1);
+    loop {
+        invocation.instance = route.next();
+        let (again, instance) = (route.keep(&invocation), invocation.instance.clone());
+        let begun = app.instances.begin(&model.key, instance.as_deref());
+        let result = app.responses.answer(&app.engine, permit, tenant, model, invocation).await;
+        begun.into_iter().for_each(|begun| begun.end(&result));
+        match again {
+            Some(again) if route.is_refused(&result) => invocation = again,
+            _ => return result,
+        }
+    }
 }
 
 /// The error for an instance that does not exist. If the name is that of a lease's instance, the

@@ -20,6 +20,7 @@ mod responses;
 mod routes;
 mod running;
 mod scaling;
+mod sequences;
 mod service_manager;
 mod shared_memory;
 mod stop;

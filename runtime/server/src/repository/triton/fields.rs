@@ -73,7 +73,11 @@ const FIELDS: &[Known] = &[
     honoured("dynamic_batching.max_queue_delay_microseconds", "how long a request waits for others"),
     not_honoured("dynamic_batching.preserve_ordering", "requests are answered as they end").unless(&["false"]),
     honoured("dynamic_batching.priority_levels", "level 1 is real-time, the others are best-effort in their order"),
-    honoured("dynamic_batching.default_priority_level", "1 makes the model real-time"),
+    honoured(
+        "dynamic_batching.default_priority_level",
+        "the level of requests that state none; 1 makes the model real-time, and such requests wait for others only as \
+         their deadlines allow",
+    ),
     honoured("dynamic_batching.default_queue_policy.timeout_action", "REJECT: a request whose time has passed fails"),
     honoured(
         "dynamic_batching.default_queue_policy.default_timeout_microseconds",
@@ -89,14 +93,26 @@ const FIELDS: &[Known] = &[
         "most requests of each class that may wait; if absent or 0, the daemon's `--queue-capacity`",
     ),
     not_honoured("dynamic_batching.priority_queue_policy", "all levels have the default queue policy"),
-    honoured("sequence_batching", "the `state` pairs are kept between requests; without one, requests are independent"),
-    not_honoured("sequence_batching.direct", "sequences are scheduled like other requests"),
-    not_honoured("sequence_batching.oldest", "sequences are scheduled like other requests, and steps are not gathered"),
-    honoured("sequence_batching.max_sequence_idle_microseconds", "how long an idle sequence is kept"),
-    not_honoured(
-        "sequence_batching.control_input",
-        "the model gets no control tensors; clients begin and end sequences",
+    honoured(
+        "sequence_batching",
+        "requests of a sequence run in order, and the `state` pairs are kept between them; without state and \
+         `control_input`, requests are independent",
     ),
+    honoured("sequence_batching.direct", "steps of different sequences may share a launch; they have no fixed slots"),
+    honoured("sequence_batching.direct.max_queue_delay_microseconds", "how long a step waits for others"),
+    not_honoured("sequence_batching.direct.minimum_slot_utilization", "there are no slots").unless(&["0", "0.0"]),
+    honoured("sequence_batching.oldest", "steps of different sequences may share a launch"),
+    not_honoured("sequence_batching.oldest.max_candidate_sequences", "steps of all open sequences are candidates"),
+    honoured("sequence_batching.oldest.preferred_batch_size", "sizes of batches to prefer"),
+    honoured("sequence_batching.oldest.max_queue_delay_microseconds", "how long a step waits for others"),
+    not_needed("sequence_batching.oldest.preserve_ordering", "requests of a sequence are answered in order"),
+    honoured("sequence_batching.max_sequence_idle_microseconds", "how long an idle sequence is kept"),
+    honoured("sequence_batching.control_input.name", "an input of the model that the daemon fills in"),
+    honoured("sequence_batching.control_input.control.kind", "START, END, READY (always true) or CORRID"),
+    honoured("sequence_batching.control_input.control.int32_false_true", "the two values of a flag"),
+    honoured("sequence_batching.control_input.control.fp32_false_true", "the two values of a flag"),
+    honoured("sequence_batching.control_input.control.bool_false_true", "the two values of a flag"),
+    honoured("sequence_batching.control_input.control.data_type", "the type of the sequence's id"),
     honoured("sequence_batching.state.input_name", "the input that keeps a state"),
     honoured("sequence_batching.state.output_name", "the output that becomes the input"),
     not_needed("sequence_batching.state.data_type", "that of the model holds"),
@@ -130,7 +146,7 @@ const FIELDS: &[Known] = &[
     not_honoured("metric_tags", "metrics have the labels of the daemon"),
     honoured("parameters.device", "the device to load the model on, as in `host:1`"),
     honoured("parameters.symbols", "ranges of sizes, as in `seq=1..512,batch=8`"),
-    honoured("parameters.batch_real_time", "`true`: real-time requests are gathered, too"),
+    honoured("parameters.batch_real_time", "`true`: real-time requests wait for others like best-effort ones"),
     honoured("parameters.latency_ms", "makes as many instances as `instance_group` counts, as `[scaling]` does"),
     not_honoured("parameters", "only `device`, `symbols`, `batch_real_time` and `latency_ms` are known"),
     honoured("model_warmup.name", "the name of a sample in the log"),
@@ -138,7 +154,10 @@ const FIELDS: &[Known] = &[
     honoured("model_warmup.count", "how often it runs; once if absent"),
     honoured("model_warmup.inputs", "zeros, random bytes, or a file in the folder `warmup` of the model"),
     not_honoured("model_operations", "no library of the model is loaded"),
-    not_honoured("model_transaction_policy.decoupled", "a request has one answer").unless(&["false"]),
+    honoured(
+        "model_transaction_policy.decoupled",
+        "requests are answered on streams only, as clients of such a model expect; each has one answer",
+    ),
     not_honoured("model_repository_agents", "files are used as they are"),
     honoured("response_cache.enable", "whether responses are kept and sent again"),
     not_honoured("model_metrics", "metrics have the buckets of the daemon"),
@@ -157,7 +176,19 @@ pub(super) fn notes(config: &Message) -> Vec<ConfigNote> {
     if is_ensemble(config) {
         notes.iter_mut().for_each(of_ensemble);
     }
+    if config.message("sequence_batching").is_some_and(|sequences| sequences.count("state") > 0) {
+        notes.iter_mut().for_each(of_state);
+    }
     notes
+}
+
+/// Corrects what becomes of a field of a model with states, whose steps are not gathered.
+fn of_state(note: &mut ConfigNote) {
+    let strategies = ["sequence_batching.direct", "sequence_batching.oldest"];
+    if strategies.into_iter().any(|strategy| note.field == strategy || is_within(&note.field, strategy)) {
+        let text = "each step runs alone, as a batch of one, because the model keeps state";
+        (note.treatment, note.note) = (ConfigTreatment::NotHonoured, text.into());
+    }
 }
 
 fn collect(message: &Message, notes: &mut Vec<ConfigNote>) {
@@ -295,8 +326,6 @@ mod tests {
         let text =
             "instance_group { count: 1 } input { optional: false } model_transaction_policy { decoupled: false }";
         assert_eq!(named(text, ConfigTreatment::NotHonoured), Vec::<String>::new());
-        let text = "model_transaction_policy { decoupled: true }";
-        assert_eq!(named(text, ConfigTreatment::NotHonoured), ["model_transaction_policy.decoupled"]);
     }
 
     #[test]

@@ -87,6 +87,9 @@ fn read(config: &Message, name: &str) -> Result<Settings, String> {
     if let Some(cache) = config.message("response_cache") {
         settings.response_cache = cache.flag("enable")?;
     }
+    if let Some(policy) = config.message("model_transaction_policy") {
+        settings.decoupled = policy.flag("decoupled")?;
+    }
     parameters(config, &mut settings)?;
     instances(config, &mut settings)?;
     Ok(settings)
@@ -142,9 +145,9 @@ fn version_policy(config: &Message) -> Result<VersionPolicy, String> {
 /// How requests are gathered, and what of their class and their queue.
 fn batching(config: &Message, settings: &mut Settings) -> Result<(), String> {
     let Some(dynamic) = config.message("dynamic_batching") else {
-        // Triton gathers requests only if the configuration has the message.
+        // Triton gathers other requests than those of sequences only if the configuration has the message.
         let none = DynamicBatching { enabled: false, ..DynamicBatching::default() };
-        settings.dynamic_batching = settings.max_batch_size.map(|_| none);
+        settings.dynamic_batching = settings.dynamic_batching.take().or(settings.max_batch_size.map(|_| none));
         return Ok(());
     };
     let batching = DynamicBatching {
@@ -162,6 +165,8 @@ fn batching(config: &Message, settings: &mut Settings) -> Result<(), String> {
     if level == 1 {
         settings.class = Class::RealTime;
     }
+    // Level 2 is the first of the best-effort levels.
+    settings.default_priority = u32::try_from(level.saturating_sub(2)).unwrap_or(u32::MAX);
     let Some(policy) = dynamic.message("default_queue_policy") else { return Ok(()) };
     settings.queue_capacity = policy.number("max_queue_size")?.and_then(NonZeroUsize::new);
     let timeout = policy.number("default_timeout_microseconds")?.and_then(NonZeroU64::new);

@@ -1,9 +1,9 @@
 //! `ModelStreamInfer`: many requests on one stream.
 
 use crate::support::grpc::proto::infer_parameter::ParameterChoice;
-use crate::support::grpc::proto::{ModelInferRequest, ModelStreamInferResponse};
+use crate::support::grpc::proto::{InferParameter, ModelInferRequest, ModelStreamInferResponse};
 use crate::support::grpc::{refused, request};
-use crate::support::{Behaviour, Daemon, eventually};
+use crate::support::{Behaviour, Daemon, Options, eventually, write_bundle};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -105,4 +105,37 @@ fn a_client_that_goes_away_cancels_all_requests_of_its_stream() {
     eventually(|| daemon.engine.held() == 3);
     drop(stream);
     eventually(|| daemon.engine.cancelled() == 3);
+}
+
+#[test]
+fn decoupled_models_answer_on_streams_only() {
+    let daemon = Daemon::with(Options::default(), |repository| {
+        std::fs::create_dir_all(repository.join("toy/1")).unwrap();
+        write_bundle(&repository.join("toy/1/model.kg"));
+        std::fs::write(repository.join("toy/config.pbtxt"), "model_transaction_policy { decoupled: true }").unwrap();
+    });
+    let policy = &daemon.get("/v2/models/toy/config").json()["model_transaction_policy"];
+    assert_eq!(*policy, serde_json::json!({ "decoupled": true }));
+    let unary = daemon.block_on(daemon.client().model_infer(request("a")));
+    refused(unary, Code::Unimplemented, &["ModelInfer RPC doesn't support models with decoupled transaction policy"]);
+    let body = r#"{"inputs":[{"name":"in","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}"#;
+    let error = daemon.post("/v2/models/toy/infer", body).error();
+    assert!(error.contains("HTTP end point doesn't support models with decoupled transaction policy"), "{error}");
+    // A stream has one answer to a request, and a second one without outputs if the client asks for it.
+    let mut stream = open(&daemon, |_| ());
+    let empty_final = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+    let parameters = [("triton_enable_empty_final_response".to_owned(), empty_final)].into();
+    for message in [request("a"), ModelInferRequest { parameters, ..request("b") }] {
+        stream.requests.try_send(message).unwrap();
+    }
+    for (id, outputs, is_final) in [("a", 1, true), ("b", 1, false), ("b", 0, true)] {
+        let answer = daemon.block_on(stream.answers.message()).unwrap().unwrap().infer_response.unwrap();
+        let mark = answer.parameters["triton_final_response"].parameter_choice.clone();
+        assert_eq!(
+            (&*answer.id, answer.outputs.len(), mark),
+            (id, outputs, Some(ParameterChoice::BoolParam(is_final)))
+        );
+    }
+    drop(stream.requests);
+    assert_eq!(daemon.block_on(stream.answers.message()).unwrap(), None);
 }

@@ -21,25 +21,38 @@ pub(crate) fn write_changed_bundle(path: &Path) {
     write(path, "changed", DType::F32);
 }
 
+/// Writes the same model with the inputs `start` and `id`, one INT32 and one UINT64 for each row,
+/// in front of `in`.
+pub(crate) fn write_steps_bundle(path: &Path) {
+    write_with(path, "steps", DType::F32, &[("start", DType::I32), ("id", DType::U64)]);
+}
+
 fn write(path: &Path, name: &str, dtype: DType) {
+    write_with(path, name, dtype, &[]);
+}
+
+fn write_with(path: &Path, name: &str, dtype: DType, more: &[(&str, DType)]) {
     let batch = Expr::from(SymbolId(0));
-    let buffer = |name: &str, kind| BufferSpec {
+    let sized = |name: &str, kind, dtype, columns| BufferSpec {
         name: name.into(),
         kind,
         dtype,
-        shape: vec![batch.clone(), Expr::Const(4)],
+        shape: vec![batch.clone(), Expr::Const(columns)],
         weights_offset: None,
     };
+    let buffer = |name: &str, kind| sized(name, kind, dtype, 4);
+    let more: Vec<BufferSpec> = more.iter().map(|(name, dtype)| sized(name, BufferKind::Input, *dtype, 1)).collect();
+    let (from, to) = (BufferId(more.len() as u32), BufferId(more.len() as u32 + 1));
     let graph = KernelGraph {
         format: FORMAT_VERSION,
         name: name.into(),
         symbols: vec![SymbolSpec::new("batch", 1, 64)],
-        buffers: vec![buffer("in", BufferKind::Input), buffer("out", BufferKind::Output)],
+        buffers: [more, vec![buffer("in", BufferKind::Input), buffer("out", BufferKind::Output)]].concat(),
         nodes: vec![Node {
             name: "copy".into(),
-            kind: NodeKind::copy(BufferId(0), BufferId(1), batch.clone() * 16),
-            reads: vec![BufferId(0)],
-            writes: vec![BufferId(1)],
+            kind: NodeKind::copy(from, to, batch.clone() * 16),
+            reads: vec![from],
+            writes: vec![to],
             after: vec![],
         }],
         strings: match dtype {

@@ -2,11 +2,13 @@
 
 mod sample;
 mod screen;
+mod view;
 
 use crate::control::ControlArgs;
 use crate::failure::user_error;
 use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
+use atoll_client::Class;
 use sample::{DeviceRow, FunctionRow, Sampler, Snapshot, Whole};
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
@@ -20,7 +22,11 @@ Examples:
 
 Rates, latencies and shares refer to the last interval. Latency is the time from submission to the end of a request, as
 measured by the daemon. Root and the daemon's own user see the device and all tenants, unless they choose one with
---tenant; others see their own functions. Press q to quit.";
+--tenant; others see their own functions. The class is that of the requests that arrived in the interval, or else that
+of the function.
+
+Keys: < and > choose the column that sorts the functions, r reverses the order, / filters by name, arrows and PgUp,
+PgDn, Home and End scroll, q quits.";
 
 /// Show the current activity of a daemon: modes, queues, compute units, preemptions, and the
 /// requests of each function
@@ -120,6 +126,9 @@ fn whole_lines(whole: &Whole) -> [String; 4] {
     ]
 }
 
+/// The index of a column.
+type Column = usize;
+
 /// The device column is shown only if there are several devices.
 const COLUMNS: [(&str, Align); 12] = [
     ("device", Align::Left),
@@ -153,7 +162,7 @@ fn cells(row: &FunctionRow) -> [String; COLUMNS.len()] {
         row.device.clone(),
         row.tenant.to_string(),
         row.function.clone(),
-        row.class.to_string(),
+        class(row),
         row.running.to_string(),
         row.waiting.to_string(),
         format!("{:.1}", row.requests_per_s),
@@ -163,6 +172,18 @@ fn cells(row: &FunctionRow) -> [String; COLUMNS.len()] {
         latency(|latency| latency.p99),
         format!("{:.1}", row.preemptions_per_s),
     ]
+}
+
+/// The class that the requests of the interval had, as in `60 % real-time`; that of the function if
+/// none arrived.
+fn class(row: &FunctionRow) -> String {
+    match row.real_time_share {
+        None => row.class.to_string(),
+        Some(share) if share >= 1.0 => Class::RealTime.to_string(),
+        Some(share) if share <= 0.0 => Class::BestEffort.to_string(),
+        // Rounding hides neither class.
+        Some(share) => format!("{:.0} % real-time", (share * 100.0).clamp(1.0, 99.0)),
+    }
 }
 
 /// Formats a duration, as in `3 h 5 min`.

@@ -77,7 +77,10 @@ pub(super) struct FunctionRow {
     pub(super) device: String,
     pub(super) tenant: Tenant,
     pub(super) function: String,
+    /// The class of requests that state none.
     pub(super) class: Class,
+    /// Share of the requests that arrived which were real-time; `None` if none arrived.
+    pub(super) real_time_share: Option<f64>,
     pub(super) running: u64,
     pub(super) waiting: u64,
     /// Requests with a result.
@@ -166,8 +169,24 @@ pub(super) struct Requests {
     urgent: u64,
     urgent_since: Nanos,
     urgent_ns: u64,
-    /// Latencies of requests with a result, by function.
-    done: HashMap<u64, Vec<u64>>,
+    /// What was seen of each function since the previous call of [`Requests::seen`].
+    seen: HashMap<u64, Seen>,
+}
+
+/// What was seen of a function.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Requests that arrived, and how many of them were real-time.
+    arrived: u64,
+    urgent: u64,
+    /// Latencies of requests with a result, in nanoseconds.
+    latencies: Vec<u64>,
+}
+
+impl Seen {
+    fn real_time_share(&self) -> Option<f64> {
+        (self.arrived > 0).then(|| self.urgent as f64 / self.arrived as f64)
+    }
 }
 
 impl Requests {
@@ -182,6 +201,9 @@ impl Requests {
                 let is_urgent = class == Class::RealTime;
                 self.end(record.task, record.at);
                 self.open.insert(record.task, (record.at, is_urgent));
+                let seen = self.seen.entry(record.function).or_default();
+                seen.arrived += 1;
+                seen.urgent += u64::from(is_urgent);
                 if is_urgent {
                     self.urgent_since = if self.urgent == 0 { record.at } else { self.urgent_since };
                     self.urgent += 1;
@@ -191,7 +213,8 @@ impl Requests {
                 if let Some(arrived) = self.end(record.task, record.at)
                     && outcome == Outcome::Complete
                 {
-                    self.done.entry(record.function).or_default().push(record.at.0.saturating_sub(arrived.0));
+                    let latencies = &mut self.seen.entry(record.function).or_default().latencies;
+                    latencies.push(record.at.0.saturating_sub(arrived.0));
                 }
             }
             _ => {}
@@ -210,15 +233,17 @@ impl Requests {
         Some(arrived)
     }
 
-    /// The latencies since the previous call, by tenant and name.
-    fn latencies(&mut self) -> HashMap<(String, String), Vec<u64>> {
-        let mut latencies: HashMap<_, Vec<u64>> = HashMap::new();
-        for (function, mut taken) in self.done.drain() {
-            if let Some(name) = self.names.get(&function) {
-                latencies.entry(name.clone()).or_default().append(&mut taken);
-            }
+    /// What was seen since the previous call, by tenant and name.
+    fn seen(&mut self) -> HashMap<(String, String), Seen> {
+        let mut all: HashMap<_, Seen> = HashMap::new();
+        for (function, mut seen) in self.seen.drain() {
+            let Some(name) = self.names.get(&function) else { continue };
+            let of = all.entry(name.clone()).or_default();
+            of.arrived += seen.arrived;
+            of.urgent += seen.urgent;
+            of.latencies.append(&mut seen.latencies);
         }
-        latencies
+        all
     }
 }
 
@@ -231,12 +256,12 @@ pub(super) fn snapshot(
     lost_records: u64,
 ) -> Snapshot {
     // Each function is on one device, so the maps are disjoint.
-    let mut latencies = HashMap::new();
-    requests.iter_mut().for_each(|requests| latencies.extend(requests.latencies()));
+    let mut seen = HashMap::new();
+    requests.iter_mut().for_each(|requests| seen.extend(requests.seen()));
     let functions = now.functions.iter().map(|now| {
         let last = last.functions.iter().find(|last| (&last.tenant, &last.function) == (&now.tenant, &now.function));
-        let taken = latencies.remove(&(now.tenant.to_string(), now.function.clone()));
-        function(last, now, taken, interval_s)
+        let seen = seen.remove(&(now.tenant.to_string(), now.function.clone())).unwrap_or_default();
+        function(last, now, seen, interval_s)
     });
     let functions = functions.collect();
     let mut urgent_s = requests.iter_mut().map(|requests| std::mem::take(&mut requests.urgent_ns) as f64 / 1e9);
@@ -255,24 +280,20 @@ pub(super) fn snapshot(
     Snapshot { first: devices.first().cloned(), policy, uptime_s, interval_s, lost_records, devices, functions }
 }
 
-fn function(
-    last: Option<&FunctionStatus>,
-    now: &FunctionStatus,
-    taken: Option<Vec<u64>>,
-    interval_s: f64,
-) -> FunctionRow {
+fn function(last: Option<&FunctionStatus>, now: &FunctionStatus, seen: Seen, interval_s: f64) -> FunctionRow {
     let rate = |of: fn(&FunctionStatus) -> u64| of(now).saturating_sub(last.map_or(0, of)) as f64 / interval_s;
     FunctionRow {
         device: now.device.clone(),
         tenant: now.tenant.clone(),
         function: now.function.clone(),
         class: now.class,
+        real_time_share: seen.real_time_share(),
         running: now.running,
         waiting: now.waiting,
         requests_per_s: rate(|function| function.success),
         failures_per_s: rate(|function| function.failure + function.rejected),
         preemptions_per_s: rate(|function| function.preemptions),
-        latency_ms: taken.and_then(latency),
+        latency_ms: latency(seen.latencies),
     }
 }
 

@@ -1,11 +1,12 @@
 //! The live display.
 
-use super::sample::{DeviceRow, Sampler, Snapshot, UnitRow, Whole};
-use super::{COLUMNS, cells, headline, whole_lines};
+use super::sample::{DeviceRow, FunctionRow, Sampler, Snapshot, UnitRow, Whole};
+use super::view::{Effect, View};
+use super::{COLUMNS, Column, cells, headline, whole_lines};
 use crate::output::Align;
 use anyhow::Result;
 use ratatui::Frame;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::crossterm::event::{self, Event};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Text};
@@ -33,33 +34,33 @@ pub(super) fn run(sampler: &mut Sampler, interval: Duration) -> Result<()> {
 }
 
 fn show(terminal: &mut ratatui::DefaultTerminal, sampler: &mut Sampler, interval: Duration) -> Result<()> {
-    let mut snapshot = sampler.sample()?;
+    let (mut snapshot, mut view) = (sampler.sample()?, View::default());
     loop {
-        terminal.draw(|frame| draw(frame, &snapshot))?;
+        terminal.draw(|frame| draw(frame, &snapshot, &mut view))?;
         let until = Instant::now() + interval;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             if !event::poll(left)? {
                 continue;
             }
-            match event::read()? {
-                Event::Key(key) if is_end(key.code, key.modifiers) => return Ok(()),
-                Event::Resize(..) => {
-                    terminal.draw(|frame| draw(frame, &snapshot))?;
+            let effect = match event::read()? {
+                Event::Key(key) => view.press(key),
+                Event::Resize(..) => Effect::Draw,
+                _ => Effect::Nothing,
+            };
+            match effect {
+                Effect::End => return Ok(()),
+                Effect::Draw => {
+                    terminal.draw(|frame| draw(frame, &snapshot, &mut view))?;
                 }
-                _ => {}
+                Effect::Nothing => {}
             }
         }
         snapshot = sampler.sample()?;
     }
 }
 
-fn is_end(code: KeyCode, modifiers: KeyModifiers) -> bool {
-    matches!(code, KeyCode::Char('q') | KeyCode::Esc)
-        || code == KeyCode::Char('c') && modifiers.contains(KeyModifiers::CONTROL)
-}
-
 /// Draws a snapshot.
-pub(super) fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot) {
+pub(super) fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot, view: &mut View) {
     let heights = snapshot
         .devices
         .iter()
@@ -71,13 +72,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot) {
     for (device, area) in snapshot.devices.iter().zip(devices) {
         draw_device(frame, snapshot, device, *area);
     }
-    let note = if snapshot.lost_records > 0 {
-        "latencies cover part of the requests: some records were overwritten before they were read"
-    } else {
-        ""
-    };
+    let rows = view.rows(&snapshot.functions);
+    // The first line is the header.
+    let shown = view.window(rows.len(), usize::from(table.height).saturating_sub(1));
+    let mut note = view.line(&shown, rows.len(), snapshot.functions.len());
+    if note.is_empty() && snapshot.lost_records > 0 {
+        note = "latencies cover part of the requests: some records were overwritten before they were read".into();
+    }
     frame.render_widget(Line::from(note).fg(Color::Yellow), *gap);
-    frame.render_widget(function_table(snapshot, table.width), *table);
+    let columns = columns(&rows, snapshot.devices.len(), view, table.width);
+    frame.render_widget(function_table(&rows[shown], &columns, view), *table);
 }
 
 /// Number of compute units per line, and number of lines.
@@ -133,29 +137,38 @@ fn bar(name: &str, used: f64, width: usize) -> String {
     format!("{name} {}{} {:>3.0} %  ", "█".repeat(full.min(room)), "·".repeat(room - full.min(room)), used * 100.0)
 }
 
-/// The function table, with as many columns as fit.
-fn function_table(snapshot: &Snapshot, width: u16) -> Table<'static> {
-    let aligned = |text: String, align: Align| {
-        let line = Line::from(text);
-        Cell::from(if align == Align::Right { line.right_aligned() } else { line })
-    };
-    let rows: Vec<[String; COLUMNS.len()]> = snapshot.functions.iter().map(cells).collect();
-    let widest = |column: usize| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(COLUMNS[column].0.chars().count())
-    };
-    let first = usize::from(snapshot.devices.len() <= 1);
-    let mut columns: Vec<usize> = (first..COLUMNS.len()).collect();
+/// The columns that fit, with their widths. The device is a column if there are several.
+fn columns(rows: &[&FunctionRow], devices: usize, view: &View, width: u16) -> Vec<(Column, u16)> {
+    let header = |column: Column| COLUMNS[column].0.chars().count() + view.mark(column).chars().count();
+    let mut widest: Vec<usize> = (0..COLUMNS.len()).map(header).collect();
+    for row in rows {
+        let cells = cells(row);
+        widest.iter_mut().zip(&cells).for_each(|(widest, cell)| *widest = (*widest).max(cell.chars().count()));
+    }
+    let mut columns: Vec<Column> = (usize::from(devices <= 1)..COLUMNS.len()).collect();
     for given_up in DROPPED_COLUMNS {
-        let taken: usize = columns.iter().map(|&column| widest(column) + usize::from(COLUMN_SPACING)).sum();
+        let taken: usize = columns.iter().map(|&column| widest[column] + usize::from(COLUMN_SPACING)).sum();
         if taken <= usize::from(width + COLUMN_SPACING) {
             break;
         }
         columns.retain(|column| COLUMNS[*column].0 != given_up);
     }
-    let header = Row::new(columns.iter().map(|&column| aligned(COLUMNS[column].0.to_owned(), COLUMNS[column].1)));
-    let body =
-        rows.iter().map(|row| Row::new(columns.iter().map(|&column| aligned(row[column].clone(), COLUMNS[column].1))));
-    let widths = columns.iter().map(|&column| Constraint::Length(widest(column) as u16));
+    columns.into_iter().map(|column| (column, widest[column] as u16)).collect()
+}
+
+/// The function table with these rows and columns.
+fn function_table(rows: &[&FunctionRow], columns: &[(Column, u16)], view: &View) -> Table<'static> {
+    let aligned = |text: String, column: Column| {
+        let line = Line::from(text);
+        Cell::from(if COLUMNS[column].1 == Align::Right { line.right_aligned() } else { line })
+    };
+    let title = |column: Column| COLUMNS[column].0.to_owned() + view.mark(column);
+    let header = Row::new(columns.iter().map(|&(column, _)| aligned(title(column), column)));
+    let body = rows.iter().map(|row| {
+        let cells = cells(row);
+        Row::new(columns.iter().map(|&(column, _)| aligned(cells[column].clone(), column)).collect::<Vec<_>>())
+    });
+    let widths = columns.iter().map(|&(_, width)| Constraint::Length(width));
     Table::new(body.collect::<Vec<_>>(), widths.collect::<Vec<_>>())
         .header(header.style(Style::new().reversed()))
         .column_spacing(COLUMN_SPACING)

@@ -1,10 +1,12 @@
 use super::sample::{Latency, Requests, snapshot};
+use super::view::{Effect, View};
 use super::*;
-use atoll_client::{Class, DeviceStatus, FunctionStatus, StatusReport, UnitStatus, WholeStatus};
+use atoll_client::{DeviceStatus, FunctionStatus, StatusReport, UnitStatus, WholeStatus};
 use atoll_core::{Nanos, Outcome, TaskId};
 use atoll_trace::{EventKind, Record};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 fn status(round: u64) -> StatusReport {
     let function = FunctionStatus {
@@ -102,8 +104,13 @@ fn rates_and_latencies_are_of_the_interval() {
 
 /// The lines that a terminal of this size shows.
 fn shown(snapshot: &Snapshot, width: u16, height: u16) -> Vec<String> {
+    shown_by(&mut View::default(), snapshot, width, height)
+}
+
+/// The same in a view that the user chose.
+fn shown_by(view: &mut View, snapshot: &Snapshot, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| screen::draw(frame, snapshot)).unwrap();
+    terminal.draw(|frame| screen::draw(frame, snapshot, view)).unwrap();
     let cells = terminal.backend().buffer().content();
     cells
         .chunks(width.into())
@@ -190,4 +197,118 @@ fn the_screen_fits_any_terminal_and_any_number_of_compute_units() {
         lines[2].starts_with("tenant  function  class      running  waiting  requests/s  p99 ms  preempted/s"),
         "columns are dropped rather than cut: {lines:#?}"
     );
+}
+
+#[test]
+fn the_class_is_that_of_the_requests_that_arrived() {
+    let mut snapshot = sampled();
+    for (share, expected) in [
+        (None, "best-effort"),
+        (Some(0.0), "best-effort"),
+        (Some(1.0), "real-time"),
+        (Some(0.6), "60 % real-time"),
+        (Some(0.999), "99 % real-time"),
+    ] {
+        let row = &mut snapshot.functions[0];
+        (row.class, row.real_time_share) = (Class::BestEffort, share);
+        assert_eq!(cells(row)[3], expected);
+    }
+    let mut requests = Requests::default();
+    for (task, class) in [(1, Class::BestEffort), (2, Class::RealTime), (3, Class::RealTime), (4, Class::RealTime)] {
+        let kind = EventKind::Arrived { class, ready: true };
+        requests.take(&Record { at: Nanos(task), task: TaskId(task), function: 7, kind });
+    }
+    requests.name(7, "a", "f");
+    let mut next = || snapshot_of(&mut requests).functions[0].real_time_share;
+    assert_eq!((next(), next()), (Some(0.75), None), "each interval counts its own requests");
+}
+
+fn snapshot_of(requests: &mut Requests) -> Snapshot {
+    snapshot(&status(1), &status(2), &mut [requests], 2.0, 0)
+}
+
+/// A snapshot with these functions, which have 0, 1, 2 … requests each second.
+fn of_functions(names: &[&str]) -> Snapshot {
+    let report = |round: u64| {
+        let mut report = status(round);
+        let function = |(at, name): (usize, &&str)| FunctionStatus {
+            function: (*name).into(),
+            success: at as u64 * 2 * round,
+            ..report.functions[0].clone()
+        };
+        report.functions = names.iter().enumerate().map(function).collect();
+        report.devices[0].whole = None;
+        report
+    };
+    snapshot(&report(1), &report(2), &mut [&mut Requests::default()], 2.0, 0)
+}
+
+fn press(view: &mut View, codes: impl IntoIterator<Item = KeyCode>) -> Vec<Effect> {
+    codes.into_iter().map(|code| view.press(KeyEvent::new(code, KeyModifiers::NONE))).collect()
+}
+
+/// The functions in the table, by the order of its lines.
+fn names(view: &mut View, snapshot: &Snapshot, height: u16) -> Vec<String> {
+    let lines = shown_by(view, snapshot, 140, height);
+    let table = lines.iter().skip_while(|line| !line.starts_with("tenant")).skip(1);
+    table.filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
+}
+
+#[test]
+fn keys_sort_the_functions() {
+    let snapshot = of_functions(&["mlp", "gpt", "vad"]);
+    let view = &mut View::default();
+    assert_eq!(names(view, &snapshot, 20), ["mlp", "gpt", "vad"], "the order of the daemon");
+    // The columns from the left: device, tenant, function.
+    press(view, [KeyCode::Right; 3]);
+    assert_eq!(names(view, &snapshot, 20), ["gpt", "mlp", "vad"]);
+    assert!(shown_by(view, &snapshot, 140, 20).iter().any(|line| line.starts_with("tenant  function ▲")));
+    press(view, [KeyCode::Char('r')]);
+    assert_eq!(names(view, &snapshot, 20), ["vad", "mlp", "gpt"]);
+    // Numbers have the largest first.
+    press(view, [KeyCode::Char('>'); 4]);
+    assert_eq!(names(view, &snapshot, 20), ["vad", "gpt", "mlp"]);
+    assert!(shown_by(view, &snapshot, 140, 20).iter().any(|line| line.contains("requests/s ▼")));
+    press(view, [KeyCode::Char('<'); 7]);
+    assert_eq!(names(view, &snapshot, 20), ["mlp", "gpt", "vad"], "the order of the daemon again");
+}
+
+#[test]
+fn keys_filter_the_functions() {
+    let snapshot = of_functions(&["mlp", "gpt-large", "gpt-small"]);
+    let view = &mut View::default();
+    press(view, "/GPTq".chars().map(KeyCode::Char));
+    assert_eq!(names(view, &snapshot, 20), [""; 0], "q is a letter of the filter");
+    press(view, [KeyCode::Backspace]);
+    assert_eq!(names(view, &snapshot, 20), ["gpt-large", "gpt-small"]);
+    assert!(shown_by(view, &snapshot, 140, 20).contains(&"filter: GPT_ (2 of 3 functions)".to_owned()));
+    press(view, [KeyCode::Enter]);
+    assert!(shown_by(view, &snapshot, 140, 20).contains(&"filter: GPT (2 of 3 functions)".to_owned()));
+    assert_eq!(press(view, [KeyCode::Char('/'), KeyCode::Esc]), [Effect::Draw; 2]);
+    assert_eq!(names(view, &snapshot, 20).len(), 3, "Esc clears the filter");
+    assert_eq!(press(view, [KeyCode::Char('x'), KeyCode::Esc]), [Effect::Nothing, Effect::End]);
+    let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    press(view, [KeyCode::Char('/')]);
+    assert_eq!(view.press(interrupt), Effect::End);
+}
+
+#[test]
+fn keys_scroll_through_functions_that_do_not_fit() {
+    let all: Vec<String> = (0..30).map(|number| format!("f{number:02}")).collect();
+    let snapshot = of_functions(&all.iter().map(String::as_str).collect::<Vec<_>>());
+    let view = &mut View::default();
+    // A line for the device, one about the view, and the header leave room for ten.
+    let visible = |view: &mut View, codes: &[KeyCode]| {
+        press(view, codes.iter().copied());
+        let names = names(view, &snapshot, 13);
+        (names[0].clone(), names[names.len() - 1].clone())
+    };
+    let pair = |first: &str, last: &str| (first.to_owned(), last.to_owned());
+    assert_eq!(visible(view, &[]), pair("f00", "f09"));
+    assert_eq!(visible(view, &[KeyCode::Down, KeyCode::Down, KeyCode::Up]), pair("f01", "f10"));
+    assert_eq!(visible(view, &[KeyCode::PageDown]), pair("f11", "f20"));
+    assert_eq!(visible(view, &[KeyCode::End]), pair("f20", "f29"));
+    assert!(shown_by(view, &snapshot, 140, 13).contains(&"functions 21 to 30 of 30".to_owned()));
+    assert_eq!(visible(view, &[KeyCode::Down, KeyCode::PageUp]), pair("f10", "f19"));
+    assert_eq!(visible(view, &[KeyCode::Home]), pair("f00", "f09"));
 }

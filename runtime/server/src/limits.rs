@@ -466,7 +466,8 @@ pub const SCALING_START_MAX: Duration = Duration::from_secs(30);
 /// keep it waiting longer than the target allows. An instance starts within milliseconds.
 pub const SCALING_HOLD_MAX: Duration = Duration::from_millis(50);
 
-/// Most requests that wait for the first instance of one model. Each holds its inputs meanwhile.
+/// Most requests of a class that wait for the first instance of one model. Each holds its inputs
+/// meanwhile.
 pub const SCALING_WAITING_MAX: usize = 256;
 
 /// Interval at which the autoscaler retries the first instance of a model while no device has room.

@@ -14,7 +14,7 @@ mod held;
 mod instances;
 mod invoke;
 mod leases;
-pub mod limits;
+pub(crate) mod limits;
 mod refusal;
 mod requests;
 mod ring;

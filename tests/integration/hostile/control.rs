@@ -27,8 +27,8 @@ fn descriptors(setup: &Setup) -> Result<usize> {
     Ok(std::fs::read_dir(format!("/proc/{}/fd", setup.daemon.process().id()))?.count())
 }
 
-/// A process of another user that holds half-sent frames, or silent connections. Returns how many connections the daemon
-/// kept, and what it said about the others.
+/// A process of another user that holds half-sent frames, or silent connections. Returns how many
+/// connections the daemon kept, and what it said about the others.
 fn hold(setup: &Setup, connections: usize, files: usize) -> Result<(Holder, usize, Vec<String>)> {
     hold_as(OTHER_USER, setup, connections, files)
 }

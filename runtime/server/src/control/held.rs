@@ -34,9 +34,9 @@ struct Total {
 /// The clients of a tenant hold too much.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the clients of tenant `{tenant}` hold {files} files of earlier answers with {held} bytes; with {wanted} bytes more \
-     the limit of {HELD_BYTES_PER_TENANT_MAX} bytes or {HELD_FILES_PER_TENANT_MAX} files is exceeded. Close the files of \
-     earlier answers"
+    "the clients of tenant `{tenant}` hold {files} files of earlier answers with {held} bytes; with {wanted} bytes \
+     more the limit of {HELD_BYTES_PER_TENANT_MAX} bytes or {HELD_FILES_PER_TENANT_MAX} files is exceeded. Close the \
+     files of earlier answers"
 )]
 pub(super) struct TooMuchHeld {
     tenant: Tenant,

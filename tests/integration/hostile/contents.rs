@@ -156,7 +156,7 @@ fn sparse_objects_beyond_a_quota_are_refused_unread() -> Result<()> {
         })?;
         ensure!(metric(&setup.daemon, "atoll_denied_requests_total{reason=\"objects\"}")? == f64::from(count));
         // They are in the account of the tenant.
-        ensure!(crate::quotas::refused_requests(&setup, "small")? == count.into());
+        ensure!(crate::quotas::refused_requests(&setup, "small")? == u64::from(count));
         Ok(())
     })
 }

@@ -7,6 +7,7 @@
 //! answered. The longest times are printed, not checked.
 
 mod clients;
+mod contents;
 mod control;
 mod executors;
 mod stealing;

@@ -6,7 +6,7 @@ use crate::control::{Setup, refusal};
 use crate::functions::{manifest, packed};
 use anyhow::{Context, Result, ensure};
 use atoll_client::{Answer, Call, Client, ClientError, DataType, Deploy, GraphCall, RefusalKind, Tensor};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn named(name: &str) -> Deploy {
     Deploy { name: Some(name.into()), private: true, ..Deploy::default() }
@@ -71,25 +71,35 @@ fn bundles_on_disk_are_limited_and_what_is_deployed_stays_when_the_limit_is_lowe
     Ok(())
 }
 
-#[test]
-fn constants_are_limited_since_each_takes_a_descriptor() -> Result<()> {
-    let mut setup = Setup::start(&[], "[tenant.few]\ntrusted_code = true\ndescriptors = 1\n")?;
-    let folder = setup.path("vault.d");
+/// A function with a constant of 64 KiB of this byte.
+fn vault(setup: &Setup, byte: u8) -> Result<PathBuf> {
+    let folder = setup.path(&format!("vault-{byte}.d"));
     std::fs::create_dir(&folder)?;
     for extension in ["toml", "ptx"] {
         let file = manifest("vault").with_extension(extension);
         std::fs::copy(&file, folder.join("vault").with_extension(extension))?;
     }
-    std::fs::write(folder.join("secret.bin"), [7; 65536])?;
-    let bundle = setup.path("vault.kg");
+    std::fs::write(folder.join("secret.bin"), [byte; 65536])?;
+    let bundle = setup.path(&format!("vault-{byte}.kg"));
     packed(&folder.join("vault.toml"), &bundle)?;
+    Ok(bundle)
+}
+
+/// The answer of a [`vault`] to zeros: its constant.
+fn opened(client: &mut Client, function: &str) -> Result<Vec<u8>, ClientError> {
+    let x = Tensor { datatype: DataType::Uint32, shape: vec![16384], bytes: vec![0; 65536] };
+    Ok(client.invoke(Call::of(function).input("x", x))?.tensor("y")?.bytes.clone())
+}
+
+#[test]
+fn constants_are_limited_since_each_takes_a_descriptor() -> Result<()> {
+    let mut setup = Setup::start(&[], "[tenant.few]\ntrusted_code = true\ndescriptors = 1\n")?;
+    let bundle = vault(&setup, 7)?;
     let mut client = setup.client_of("few")?;
     client.deploy(&bundle, &named("first"))?;
     ensure!(quota(&setup, "few", "descriptors")? == (1, Some(1)));
     // Other bytes, so that a file would be written for them.
-    let other = setup.path("other.kg");
-    std::fs::write(folder.join("secret.bin"), [8; 65536])?;
-    packed(&folder.join("vault.toml"), &other)?;
+    let other = vault(&setup, 8)?;
     let before = files(&setup.path("atoll"))?;
     for bundle in [&bundle, &other] {
         let (kind, message) = refusal(client.deploy(bundle, &named("second")))?;
@@ -98,14 +108,72 @@ fn constants_are_limited_since_each_takes_a_descriptor() -> Result<()> {
     ensure!(files(&setup.path("atoll"))? == before, "nothing was written");
     // A function may be replaced at the limit.
     client.deploy(&bundle, &named("first"))?;
-    let x = Tensor { datatype: DataType::Uint32, shape: vec![16384], bytes: vec![0; 65536] };
-    let answer = client.invoke(Call::of("first").input("x", x))?;
-    ensure!(answer.tensor("y")?.bytes == [7; 65536]);
+    ensure!(opened(&mut client, "first")? == [7; 65536]);
     // A function also counts after a restart, even if it cannot be loaded.
     std::fs::write(setup.path("atoll.toml"), "[tenant.few]\ndescriptors = 1\n")?;
     setup.kill_and_restart()?;
     ensure!(quota(&setup, "few", "descriptors")? == (1, Some(1)));
     Ok(())
+}
+
+/// What is deployed and stored stays, and is served or says why not; more is refused. With the old
+/// quotas, all is as before.
+#[test]
+fn quotas_below_their_use_keep_what_there_is_and_refuse_more() -> Result<()> {
+    let ample = "[tenant.low]\ntrusted_code = true\n";
+    let mut setup = Setup::start(&[], ample)?;
+    let (bundle, other) = (vault(&setup, 7)?, vault(&setup, 8)?);
+    let vector = |value: f32| Tensor::f32(&[2], &[value; 2]);
+    let mut client = setup.client_of("low")?;
+    for function in ["first", "second"] {
+        client.deploy(&bundle, &named(function))?;
+    }
+    let objects = [client.put(&vector(1.0), None)?, client.put(&vector(2.0), None)?];
+
+    let below = "functions = 1\ndescriptors = 1\nobject_bytes = 1\n";
+    std::fs::write(setup.path("atoll.toml"), format!("{ample}{below}"))?;
+    setup.kill_and_restart()?;
+    let mut client = setup.client_of("low")?;
+    for function in ["first", "second"] {
+        ensure!(opened(&mut client, function)? == [7; 65536], "{function}");
+    }
+    ensure!(client.get(objects[0])?.to_f32() == [1.0; 2] && client.get(objects[1])?.to_f32() == [2.0; 2]);
+    for (name, used, limit) in [("functions", 2, 1), ("descriptors", 2, 1), ("object_bytes", 16, 1)] {
+        ensure!(quota(&setup, "low", name)? == (used, Some(limit)), "{name}");
+    }
+    let refused = |result: Result<_, ClientError>, says: &str| -> Result<()> {
+        let (kind, message) = refusal(result)?;
+        ensure!(kind == RefusalKind::Quota && message.contains(says), "{kind:?}: {message}");
+        Ok(())
+    };
+    refused(client.deploy(&other, &named("third")).map(drop), "has reached its limit of 1 functions")?;
+    refused(client.put(&vector(3.0), None).map(drop), "of object bytes, 16 of 1 are used")?;
+    // An object that the tenant has already costs nothing.
+    ensure!(client.put(&vector(1.0), None)? == objects[0]);
+    for reason in ["deployment", "objects"] {
+        let denied = metric(&setup.daemon, &format!("atoll_denied_requests_total{{reason=\"{reason}\"}}"))?;
+        ensure!(denied == 1.0, "{reason}: {denied}");
+    }
+    ensure!(refused_requests(&setup, "low")? == 2);
+
+    // Constants that exceed the device memory of the tenant are not loaded.
+    std::fs::write(setup.path("atoll.toml"), format!("{ample}device_bytes = 4096\n"))?;
+    setup.kill_and_restart()?;
+    let functions = setup.client_of("low")?.functions()?;
+    let told = |failure: &Option<String>| failure.as_ref().is_some_and(|text| text.contains("quota"));
+    ensure!(functions.len() == 2 && functions.iter().all(|function| told(&function.failure)), "{functions:?}");
+    std::fs::write(setup.path("atoll.toml"), ample)?;
+    setup.kill_and_restart()?;
+    let mut client = setup.client_of("low")?;
+    ensure!(opened(&mut client, "second")? == [7; 65536], "nothing is lost");
+    Ok(())
+}
+
+/// Requests in the account of a tenant that were refused.
+pub(crate) fn refused_requests(setup: &Setup, tenant: &str) -> Result<u64> {
+    let usage = setup.json(&["usage", "--tenant", tenant])?;
+    let rows = usage["rows"].as_array().context("rows")?.iter().filter(|row| row["tenant"] == tenant);
+    Ok(rows.filter_map(|row| row["invocations"]["refused"].as_u64()).sum())
 }
 
 /// Two calls of a function at one time, and one after both.

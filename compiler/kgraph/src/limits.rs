@@ -70,6 +70,11 @@ pub const JSON_DEPTH_MAX: usize = 512;
 /// Maximum number of members of a bundle: three for the graph and four per target, for about a
 /// hundred targets.
 pub const MEMBERS_MAX: usize = 512;
+/// Largest directory of a bundle in bytes: 2 KiB for the names and offsets of each member. Atoll's own
+/// take a tenth of it.
+pub const DIRECTORY_BYTES_MAX: u64 = 1 << 20;
+/// Largest header of the weights in bytes. It names one tensor.
+pub const WEIGHTS_HEADER_BYTES_MAX: u64 = 64 << 10;
 /// Largest PTX text before the passes, uncompressed. The largest seen (DenseNet-201 for NVIDIA) is
 /// 30 MiB.
 pub const SOURCE_BYTES_MAX: u64 = 256 << 20;

@@ -54,12 +54,20 @@ impl Attachments {
 
     /// Adds bytes: to the body if they fit, otherwise in a memory file.
     pub fn add(&mut self, bytes: &[u8]) -> io::Result<Blob> {
-        if self.fits(bytes.len() as u64) {
-            let offset = self.body.len() as u32;
-            self.body.extend_from_slice(bytes);
-            return Ok(Blob::Inline { offset, bytes: bytes.len() as u32 });
+        match self.add_inline(bytes) {
+            Some(blob) => Ok(blob),
+            None => self.add_file(&Sealed::of("atoll-control", bytes)?),
         }
-        self.add_file(&Sealed::of("atoll-control", bytes)?)
+    }
+
+    /// Adds bytes to the body, if they fit.
+    pub fn add_inline(&mut self, bytes: &[u8]) -> Option<Blob> {
+        if !self.fits(bytes.len() as u64) {
+            return None;
+        }
+        let offset = self.body.len() as u32;
+        self.body.extend_from_slice(bytes);
+        Some(Blob::Inline { offset, bytes: bytes.len() as u32 })
     }
 
     /// Adds the contents of a sealed file.
@@ -67,7 +75,8 @@ impl Attachments {
         if self.fits(content.bytes()) { self.add(&content.to_vec()?) } else { self.add_file(content) }
     }
 
-    fn fits(&self, bytes: u64) -> bool {
+    /// Whether bytes fit into the body.
+    pub fn fits(&self, bytes: u64) -> bool {
         bytes <= INLINE_BYTES_MAX as u64 && self.body.len() as u64 + bytes <= BODY_BYTES_MAX as u64
     }
 

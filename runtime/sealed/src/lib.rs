@@ -3,7 +3,8 @@
 //!
 //! A received file is as reliable as the process's own memory: the kernel's seals permanently
 //! forbid writing and resizing, for all processes. This crate maps no memory. It reads at explicit
-//! offsets, because a file's own position is shared with the process that passed it.
+//! offsets, because a file's own position is shared with the process that passed it. [`Passed`] tells
+//! whether a peer still holds a file.
 //!
 //! Not here: memory that two processes write, which is `atoll_device::shm`.
 //!
@@ -12,8 +13,10 @@
 //! - A [`Sealed`] file cannot change: its seals forbid writing, growing and shrinking.
 
 mod digest;
+mod passed;
 
 pub use digest::{BadDigest, Digest, Digester};
+pub use passed::Passed;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::fs::File;
@@ -32,6 +35,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub struct Sealed {
     file: File,
     bytes: u64,
+    is_received: bool,
 }
 
 /// Why a received file is refused: the peer's mistake, or an I/O error.
@@ -64,7 +68,7 @@ impl Unsealed {
     pub fn seal(self) -> io::Result<Sealed> {
         rustix::fs::fcntl_add_seals(&self.0, IMMUTABLE | SealFlags::SEAL)?;
         let bytes = self.0.metadata()?.len();
-        Ok(Sealed { file: self.0, bytes })
+        Ok(Sealed { file: self.0, bytes, is_received: false })
     }
 }
 
@@ -107,12 +111,17 @@ impl Sealed {
         }
         let file = File::from(fd);
         let bytes = file.metadata()?.len();
-        Ok(Sealed { file, bytes })
+        Ok(Sealed { file, bytes, is_received: true })
     }
 
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether a peer made the file. Then its memory counts as the peer's, and not as this process's.
+    pub fn is_received(&self) -> bool {
+        self.is_received
     }
 
     /// Fills the buffer with the bytes at an offset.
@@ -169,6 +178,7 @@ mod tests {
         assert!(copy.write_at(b"x", 0).is_err() && copy.write_at(b"x", 8).is_err() && copy.set_len(2).is_err());
         let received = Sealed::received(copy.into()).unwrap();
         assert_eq!((received.to_vec().unwrap(), received.bytes()), (b"contents".to_vec(), 8));
+        assert_eq!((sealed.is_received(), received.is_received()), (false, true));
     }
 
     #[test]

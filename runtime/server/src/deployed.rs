@@ -2,6 +2,7 @@
 //! and finds them by name.
 
 mod error;
+mod room;
 mod session;
 
 pub(crate) use error::DeployError;
@@ -19,6 +20,7 @@ use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::MODEL_VERSION;
 use atoll_sealed::{Digest, Sealed};
 use atoll_store::{Deployment, DeploymentKey, HeldBundle, Store, StoreError};
+use room::{Room, bundles};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -223,7 +225,8 @@ impl Deployed {
         self.deploy_file(draft, options, &held, progress)
     }
 
-    /// Checks name and quotas before a bundle is written. Reads the whole content once.
+    /// Checks name and quotas before a bundle is written. Reads the whole content at the end only,
+    /// for its digest: the size of a bundle that is beyond the quota costs nothing.
     fn draft(
         &self,
         tenant: &Tenant,
@@ -231,6 +234,8 @@ impl Deployed {
         name: Option<String>,
         content: &Sealed,
     ) -> Result<Draft, DeployError> {
+        let wanted = content.bytes();
+        Room::beside(self.of(tenant).iter(), tenant, limits).check_largest(wanted)?;
         let unread = |source| StoreError::Io { what: "cannot read", path: "the bundle".into(), source };
         let file = content.as_fd().try_clone_to_owned().map_err(unread)?;
         let outline = Bundle::outline(&file.into(), Path::new(UPLOADED)).map_err(|error| error.about(UPLOADED))?;
@@ -241,9 +246,13 @@ impl Deployed {
             return Err(DeployError::TakenByGraph(key.name));
         }
         self.check_limits(limits, &key, outline.constants)?;
-        let draft = Draft { key, digest: content.digest().map_err(unread)?, bytes: content.bytes() };
-        self.check_room(limits, &draft)?;
-        Ok(draft)
+        // The bundle of the function that is replaced does not count.
+        let functions = self.of(tenant);
+        let room = Room::beside(functions.iter().filter(|function| function.key != key), tenant, limits);
+        room.check_size(wanted)?;
+        let digest = content.digest().map_err(unread)?;
+        room.check(wanted, &digest)?;
+        Ok(Draft { key, digest, bytes: wanted })
     }
 
     fn deploy_file(
@@ -319,23 +328,6 @@ impl Deployed {
         if used.saturating_add(wanted) > limits.descriptors {
             let (tenant, limit) = (key.tenant.clone(), limits.descriptors);
             return Err(DeployError::NoDescriptors { tenant, wanted, used, limit });
-        }
-        Ok(())
-    }
-
-    /// Checks the tenant's quota of bundle bytes. Equal bundles of a tenant are stored once and count
-    /// once. The bundle of the function that is replaced does not count.
-    fn check_room(&self, limits: &TenantLimits, draft: &Draft) -> Result<(), DeployError> {
-        let Draft { key, digest, bytes: wanted } = draft;
-        let functions = self.of(&key.tenant);
-        let mut stored = bundles(functions.iter().filter(|function| function.key != *key));
-        if stored.remove(digest).is_some() {
-            return Ok(());
-        }
-        let (wanted, used) = (*wanted, stored.into_values().fold(0, u64::saturating_add));
-        if used.saturating_add(wanted) > limits.bundle_bytes {
-            let (tenant, limit) = (key.tenant.clone(), limits.bundle_bytes);
-            return Err(DeployError::NoRoom { tenant, wanted, used, limit });
         }
         Ok(())
     }
@@ -454,11 +446,6 @@ impl Deployed {
 /// Number of a bundle's constants.
 fn constants(bundle: &Bundle) -> u64 {
     bundle.graph().buffers.iter().filter(|buffer| buffer.kind == BufferKind::Const).count() as u64
-}
-
-/// The distinct bundles of functions, with their sizes in bytes.
-fn bundles<'a>(functions: impl Iterator<Item = &'a Arc<DeployedFunction>>) -> BTreeMap<Digest, u64> {
-    functions.map(|function| (function.deployment.bundle, function.deployment.bundle_bytes)).collect()
 }
 
 #[cfg(test)]

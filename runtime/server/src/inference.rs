@@ -1,14 +1,15 @@
 //! Asynchronous calls of the engines.
 
 use crate::running::Permit;
+use crate::threads::for_tenant;
 use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply, StageInput};
 use atoll_fleet::Inference;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// Runs blocking work on the pool of blocking threads. `None` if it panicked; the panic hook has
-/// reported the panic.
+/// Runs blocking work of the daemon itself on the pool of blocking threads. `None` if it panicked; the
+/// panic hook has reported the panic. Work for clients has a share of the pool ([`crate::threads`]).
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
 }
@@ -77,7 +78,11 @@ impl Pending {
             let id = submit(&*engine, request, reply);
             Pending { engine, id: Some(id), answered }
         };
-        if blocks { blocking(submit).await.ok_or(LOST) } else { Ok(submit()) }
+        match permit.tenant() {
+            _ if !blocks => Ok(submit()),
+            Some(tenant) => for_tenant(tenant, submit).await.ok_or(LOST),
+            None => blocking(submit).await.ok_or(LOST),
+        }
     }
 
     /// Its id.

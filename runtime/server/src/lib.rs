@@ -75,6 +75,7 @@ mod service;
 mod shared_memory;
 mod shutdown;
 mod tensors;
+mod threads;
 mod tls;
 
 pub use access_log::{AccessLogConfig, AccessLogFormat};

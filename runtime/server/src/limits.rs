@@ -1,5 +1,7 @@
 //! All limits of the server, with the reason for each number.
 
+pub use crate::control::limits::*;
+
 use std::time::Duration;
 
 /// Default limit of a request body: a batch of 128 images of 3 × 299 × 299 floats.
@@ -115,6 +117,16 @@ pub const SMALL_BODY_BYTES_MAX: usize = 1 << 20;
 /// Bodies up to this size are decoded on the thread that serves the connection. Decoding a larger
 /// body would block that thread for more than about a millisecond.
 pub const DECODE_INLINE_BYTES_MAX: usize = 1 << 20;
+
+/// Most threads of the runtime's pool, on which work blocks.
+pub const BLOCKING_THREADS_MAX: usize = 512;
+
+/// Most of these threads that work for clients. The others are for metrics, health and the daemon's
+/// own work.
+pub const CLIENT_THREADS_MAX: usize = BLOCKING_THREADS_MAX - 64;
+
+/// Most of these threads that work for one tenant, so that it takes seven tenants to delay others.
+pub const TENANT_THREADS_MAX: usize = 64;
 
 /// Most models in a repository. A longer index would not be readable.
 pub const MODELS_MAX: usize = 4096;
@@ -308,27 +320,6 @@ pub const CUDA_FLUSH_CALLS_MAX: usize = 4096;
 /// byte of progress.
 pub const CUDA_FLUSH_BLOCKS_MAX: u64 = 1 << 20;
 
-/// Most open connections to the control socket. Further ones wait until one closes.
-pub const CONTROL_CONNECTIONS_MAX: usize = 1024;
-
-/// Most open control connections of one user, so that a user cannot block the others.
-pub const CONTROL_CONNECTIONS_PER_USER_MAX: usize = 256;
-
-/// Most file descriptors in frames of one user that arrive or are being answered: eight full frames,
-/// or four for each connection. The calls of a tenant's futures have at most as many. Without this
-/// limit, frames that never end could take all descriptors of the daemon.
-pub const CONTROL_FILES_PER_USER_MAX: usize = 1024;
-
-/// Longest wait for the next part of a frame, and for a client to read more of an answer. A second
-/// is already long for a local socket.
-pub const FRAME_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Largest object and largest bundle that the control socket accepts.
-pub const CONTENT_BYTES_MAX: u64 = 16 << 30;
-
-/// Default for the bytes of objects that are kept in memory.
-pub const OBJECT_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
-
 /// Most bytes of node names in one answer to a trace request. Further functions are sent without
 /// node names. Enough for about a hundred large models, and a quarter of the largest message.
 pub(crate) const TRACE_NODES_BYTES_MAX: usize = 1 << 20;
@@ -475,7 +466,8 @@ pub const SCALING_START_MAX: Duration = Duration::from_secs(30);
 /// keep it waiting longer than the target allows. An instance starts within milliseconds.
 pub const SCALING_HOLD_MAX: Duration = Duration::from_millis(50);
 
-/// Most requests that wait for the first instance of one model. Each holds its inputs meanwhile.
+/// Most requests of a class that wait for the first instance of one model. Each holds its inputs
+/// meanwhile.
 pub const SCALING_WAITING_MAX: usize = 256;
 
 /// Interval at which the autoscaler retries the first instance of a model while no device has room.

@@ -19,13 +19,18 @@ pub(crate) struct Running(Mutex<BTreeMap<Tenant, u64>>);
 /// The right to have invocations. Counts until it and all its copies are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Permit {
-    _counted: Option<Arc<Counted>>,
+    counted: Option<Arc<Counted>>,
 }
 
 impl Permit {
     /// For invocations of the daemon itself, for example to warm up a model. Counts for no tenant.
     pub(crate) fn of_daemon() -> Permit {
-        Permit { _counted: None }
+        Permit { counted: None }
+    }
+
+    /// The tenant for which it counts.
+    pub(crate) fn tenant(&self) -> Option<&Tenant> {
+        self.counted.as_deref().map(|counted| &counted.tenant)
     }
 }
 
@@ -54,7 +59,7 @@ impl Running {
             None => return Err(Denial::Invocations { tenant, wanted: count, running, limit }),
         };
         drop(all);
-        Ok(Permit { _counted: Some(Arc::new(Counted { running: self.clone(), tenant, count })) })
+        Ok(Permit { counted: Some(Arc::new(Counted { running: self.clone(), tenant, count })) })
     }
 
     /// Number of invocations of a tenant.

@@ -111,6 +111,16 @@ impl Usage {
         }
     }
 
+    /// The sum of both.
+    pub(crate) fn plus(&self, other: &Usage) -> Usage {
+        Usage {
+            bytes: self.bytes + other.bytes,
+            count: self.count + other.count,
+            best_effort_bytes: self.best_effort_bytes + other.best_effort_bytes,
+            best_effort_count: self.best_effort_count + other.best_effort_count,
+        }
+    }
+
     pub(crate) fn subtract(&mut self, class: Class, bytes: u64) {
         self.bytes -= bytes;
         self.count -= 1;
@@ -169,6 +179,8 @@ mod tests {
         usage.add(Class::RealTime, 7);
         let both = Usage { bytes: 12, count: 2, best_effort_bytes: 5, best_effort_count: 1 };
         assert_eq!(usage, both);
+        let twice = Usage { bytes: 24, count: 4, best_effort_bytes: 10, best_effort_count: 2 };
+        assert_eq!(usage.plus(&both), twice);
         usage.subtract(Class::RealTime, 7);
         assert_eq!(usage, Usage { bytes: 5, count: 1, ..both });
         usage.subtract(Class::BestEffort, 5);

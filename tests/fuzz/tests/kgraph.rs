@@ -1,6 +1,9 @@
 //! Fuzz targets of the bundle format: any graph and target are refused or laid out, and writing and
 //! reading them again changes nothing.
 
+#[path = "kgraph/archive.rs"]
+mod archive;
+
 use atoll_kgraph::*;
 use bolero::check;
 

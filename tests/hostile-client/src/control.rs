@@ -1,4 +1,5 @@
-//! Frames of the control socket that carry descriptors and never end.
+//! Connections to the control socket that send nothing, or a frame that carries descriptors and never
+//! ends.
 
 use anyhow::{Result, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -17,13 +18,17 @@ pub const FILES_MAX: usize = 128;
 /// first byte of the message. The rest is never sent.
 const HEAD: [u8; 17] = *b"ATLC\x01\x00\x80\x00\x10\x00\x00\x00\x00\x00\x00\x00{";
 
-/// Opens a connection and sends the beginning of a frame with `files` descriptors.
+/// Opens a connection and sends the beginning of a frame with `files` descriptors; nothing without
+/// descriptors.
 ///
 /// # Errors
 /// If the server does not accept it.
 pub fn half_a_frame(socket: &Path, files: usize) -> Result<UnixStream> {
     ensure!(files <= FILES_MAX, "a frame has at most {FILES_MAX} descriptors");
     let stream = UnixStream::connect(socket)?;
+    if files == 0 {
+        return Ok(stream);
+    }
     let file = memfd_create("hostile", MemfdFlags::CLOEXEC)?;
     let files: Vec<BorrowedFd<'_>> = (0..files).map(|_| file.as_fd()).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
@@ -37,7 +42,7 @@ pub fn half_a_frame(socket: &Path, files: usize) -> Result<UnixStream> {
 /// How long the server has for its refusals.
 const ANSWERED_AFTER: Duration = Duration::from_secs(1);
 
-/// Opens up to `count` connections with half a frame each. Returns the connections that the server
+/// Opens up to `count` connections with half a frame each, or silent ones. Returns the connections that the server
 /// keeps, and its refusals of the others.
 ///
 /// # Errors

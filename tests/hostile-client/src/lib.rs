@@ -6,7 +6,8 @@
 //!   their connection.
 //! - [`http2`]: streams that are reset as soon as they are opened, floods of frames, and requests
 //!   whose clients keep them from ending.
-//! - [`control`]: frames of the control socket that never end and carry descriptors.
+//! - [`control`]: connections to the control socket that send nothing, and frames that never end and
+//!   carry descriptors.
 //!
 //! The program `hostile_client` runs [`control`] as another user. Not here: the checks of the
 //! daemon during an attack; see `tests/integration/hostile`.

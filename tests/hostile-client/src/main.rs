@@ -1,4 +1,5 @@
 //! Holds half-sent frames open as the user that runs it: `hostile_client SOCKET CONNECTIONS FILES`.
+//! Without files, it holds connections on which it sends nothing.
 //! Prints how many connections the daemon keeps, then its refusals of the others. Ends when its
 //! standard input closes.
 

@@ -27,13 +27,17 @@ fn descriptors(setup: &Setup) -> Result<usize> {
     Ok(std::fs::read_dir(format!("/proc/{}/fd", setup.daemon.process().id()))?.count())
 }
 
-/// A process of another user that holds half-sent frames. Returns how many connections the daemon
-/// kept, and what it said about the others.
+/// A process of another user that holds half-sent frames, or silent connections. Returns how many
+/// connections the daemon kept, and what it said about the others.
 fn hold(setup: &Setup, connections: usize, files: usize) -> Result<(Holder, usize, Vec<String>)> {
+    hold_as(OTHER_USER, setup, connections, files)
+}
+
+fn hold_as(uid: u32, setup: &Setup, connections: usize, files: usize) -> Result<(Holder, usize, Vec<String>)> {
     let mut child = Command::new(program("hostile_client"))
         .arg(setup.path("atoll.sock"))
         .args([connections.to_string(), files.to_string()])
-        .uid(OTHER_USER)
+        .uid(uid)
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -78,6 +82,37 @@ fn half_sent_frames_hold_few_descriptors_and_places_of_one_user_only() -> Result
         ensure!(kept <= CONNECTIONS_OF_USER && refusals.len() >= 10, "{kept} were kept");
         ensure!(refusals.iter().all(|text| text.contains("already has 256 open control connections")), "{refusals:?}");
         ensure!(denied(&setup, "connections")? == refusals.len() as f64);
+        others.go_on(5)
+    })
+}
+
+/// Users hold all places of the control socket with connections on which they send nothing. Others
+/// still get one, and so does root.
+#[test]
+fn connections_that_hold_all_places_of_the_control_socket_make_room() -> Result<()> {
+    if !rustix::process::getuid().is_root() {
+        skip("only root can become another user");
+        return Ok(());
+    }
+    let setup = start(&[], "socket_mode = 0o666\nallow_unknown = true\n")?;
+    let made_room = || metric(&setup.daemon, "atoll_connections_closed_total{reason=\"made_room\"}");
+    beside("a full control socket", &setup, |others| {
+        let mut holders = Vec::new();
+        for user in 0..4 {
+            let (holder, kept, refusals) = hold_as(OTHER_USER - user, &setup, CONNECTIONS_OF_USER, 0)?;
+            ensure!(kept + refusals.len() == CONNECTIONS_OF_USER, "{kept} were kept: {refusals:?}");
+            let says = "closed since it waited longest";
+            ensure!(refusals.iter().all(|text| text.contains(says)), "{refusals:?}");
+            holders.push(holder);
+        }
+        // Their places are 992, which is 32 less than all, and the first holders have some more.
+        let before = made_room()?;
+        ensure!(before >= 32.0, "{before} connections made room");
+        let (_late, kept, refusals) = hold_as(OTHER_USER - 4, &setup, 5, 0)?;
+        ensure!(kept == 5, "{refusals:?}");
+        ensure!(made_room()? >= before + 5.0);
+        // The test's own user operates the daemon.
+        setup.json(&["ps"])?;
         others.go_on(5)
     })
 }

@@ -1,8 +1,11 @@
 //! The manifest, and the names of all members.
 
+use super::{BundleError, json};
+use crate::graph::{FORMAT_VERSION, FORMAT_VERSION_MIN};
 use crate::pieces::Pieces;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Name of the manifest itself.
 pub(super) const MANIFEST: &str = "manifest.json";
@@ -37,4 +40,19 @@ pub(super) struct Member {
     pub(super) sha256: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pieces: Option<Pieces>,
+}
+
+/// Checks the format version of a manifest, and no other field: another format may have other
+/// fields. `path` appears in messages.
+pub(super) fn check_format(manifest: &[u8], path: &Path) -> Result<(), BundleError> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    let corrupt = |reason| BundleError::Corrupt { path: path.into(), reason: format!("{MANIFEST}: {reason}") };
+    let Version { format: found } = json::parse(manifest).map_err(corrupt)?;
+    if !(FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&found) {
+        return Err(BundleError::UnknownFormat { path: path.into(), found });
+    }
+    Ok(())
 }

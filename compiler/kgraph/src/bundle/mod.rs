@@ -19,6 +19,7 @@
 
 mod code;
 mod contents;
+mod directory;
 mod error;
 mod json;
 mod manifest;

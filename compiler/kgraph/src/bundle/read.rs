@@ -2,26 +2,22 @@
 
 use super::manifest::{self, GRAPH, MANIFEST, Manifest, WEIGHTS, WEIGHTS_TENSOR};
 use super::mapped::Mapped;
-use super::outline::{GraphOutline, Outline};
-use super::{Bundle, BundleError, Part, Target, json};
+use super::{Bundle, BundleError, Part, Target, directory, json};
 use crate::constants::ConstantDigest;
 use crate::features::{self, Feature};
-use crate::graph::{FORMAT_VERSION, FORMAT_VERSION_MIN, KernelGraph};
+use crate::graph::KernelGraph;
 use crate::hexadecimal;
-use crate::limits::MEMBERS_MAX;
+use crate::limits::WEIGHTS_HEADER_BYTES_MAX;
 use crate::target::TargetImage;
 use crate::validate::{self, Invalid};
-use memmap2::{Mmap, MmapOptions};
-use serde::Deserialize;
+use memmap2::Mmap;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Cursor;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use zip::{CompressionMethod, ZipArchive};
 
 impl Bundle {
     /// Maps and checks a bundle: the digests of all members, the graph, and every target.
@@ -88,26 +84,6 @@ impl Mapped {
     }
 }
 
-impl Bundle {
-    /// Reads the outline of a bundle from an open file, such as a sealed memory file. The file must
-    /// not change during the call. `path` appears in messages.
-    ///
-    /// # Errors
-    /// If it is not a bundle, has an unknown format, or its graph cannot be read.
-    pub fn outline(file: &File, path: &Path) -> Result<Outline, BundleError> {
-        let io_error = |source| BundleError::Io { path: path.into(), source };
-        // A private mapping: older kernels refuse shared mappings of sealed files.
-        // SAFETY: the caller promises that the file does not change; the mapping is only read, and
-        // ends with this function.
-        let map = unsafe { MmapOptions::new().map_copy_read_only(file) }.map_err(io_error)?;
-        let loader = Loader { path, map: &map };
-        let members = loader.members()?;
-        loader.manifest(&loader.member(&members, MANIFEST)?)?;
-        let graph: GraphOutline = loader.json(&loader.member(&members, GRAPH)?, GRAPH)?;
-        Ok(graph.into())
-    }
-}
-
 /// The mapped file during [`Bundle::open`].
 struct Loader<'a> {
     path: &'a Path,
@@ -121,41 +97,17 @@ impl Loader<'_> {
 
     /// The byte range of each member in the file.
     fn members(&self) -> Result<BTreeMap<String, Range<usize>>, BundleError> {
-        let mut archive = ZipArchive::new(Cursor::new(self.map)).map_err(|e| self.corrupt(e))?;
-        if archive.len() > MEMBERS_MAX {
-            return Err(self.corrupt(format!("{} members, at most {MEMBERS_MAX} are allowed", archive.len())));
-        }
-        let mut members = BTreeMap::new();
-        for index in 0..archive.len() {
-            let member = archive.by_index_raw(index).map_err(|e| self.corrupt(e))?;
-            let name = member.name().to_string();
-            if member.compression() != CompressionMethod::Stored {
-                return Err(self.corrupt(format!("member {name} is compressed")));
-            }
-            let start = usize::try_from(member.data_start()).ok();
-            let range = start.and_then(|s| Some(s..s.checked_add(usize::try_from(member.size()).ok()?)?));
-            let range = range
-                .filter(|r| r.end <= self.map.len())
-                .ok_or_else(|| self.corrupt(format!("member {name} extends past the end of the file")))?;
-            members.insert(name, range);
-        }
-        Ok(members)
+        let members = directory::members(self.map).map_err(|error| self.corrupt(error))?;
+        // The ranges are within the mapping.
+        Ok(members.into_iter().map(|(name, range)| (name, range.start as usize..range.end as usize)).collect())
     }
 
     fn member(&self, members: &BTreeMap<String, Range<usize>>, name: &str) -> Result<Range<usize>, BundleError> {
         members.get(name).cloned().ok_or_else(|| self.corrupt(format!("{name} is missing")))
     }
 
-    /// Reads only the format version first: another format may have other fields.
     fn manifest(&self, range: &Range<usize>) -> Result<Manifest, BundleError> {
-        #[derive(Deserialize)]
-        struct Version {
-            format: u32,
-        }
-        let Version { format: found } = self.json(range, MANIFEST)?;
-        if !(FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&found) {
-            return Err(BundleError::UnknownFormat { path: self.path.into(), found });
-        }
+        manifest::check_format(&self.map[range.clone()], self.path)?;
         self.json(range, MANIFEST)
     }
 
@@ -212,6 +164,11 @@ impl Loader<'_> {
     /// The byte range of the weights in the file, without the safetensors header.
     fn weights(&self, range: &Range<usize>) -> Result<Range<usize>, BundleError> {
         let bytes = &self.map[range.clone()];
+        let header_bytes = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        if header_bytes > WEIGHTS_HEADER_BYTES_MAX {
+            let limit = format!("at most {WEIGHTS_HEADER_BYTES_MAX} are allowed");
+            return Err(self.corrupt(format!("{WEIGHTS}: its header has {header_bytes} bytes, {limit}")));
+        }
         let tensors =
             safetensors::SafeTensors::deserialize(bytes).map_err(|e| self.corrupt(format!("{WEIGHTS}: {e}")))?;
         let tensor = tensors.tensor(WEIGHTS_TENSOR).map_err(|e| self.corrupt(format!("{WEIGHTS}: {e}")))?;

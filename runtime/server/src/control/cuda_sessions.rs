@@ -6,8 +6,8 @@ use super::requests::{Answered, plain};
 use crate::app::App;
 use crate::cuda::Entry;
 use crate::identity::Principal;
-use crate::inference::blocking;
 use crate::limits::CUDA_SUSPEND_TIME;
+use crate::threads::for_tenant;
 use atoll_control::{Answer, CudaSessionReport, CudaSessionState, Refusal, RefusalKind};
 use atoll_engine::{MemorySession, SessionPlace};
 use atoll_fleet::device_named;
@@ -21,7 +21,7 @@ impl Control {
             let places = app.engine.memory_sessions();
             entries.iter().map(|entry| report(&app, entry, &places)).collect()
         };
-        plain(Answer::CudaSessions { sessions: blocking(reports).await.ok_or_else(panicked)? })
+        plain(Answer::CudaSessions { sessions: for_tenant(&principal.tenant, reports).await.ok_or_else(panicked)? })
     }
 
     pub(super) async fn suspend_cuda_session(&self, principal: &Principal, number: u64) -> Answered {
@@ -30,7 +30,7 @@ impl Control {
             app.engine.suspend_session(entry.session(), CUDA_SUSPEND_TIME).or_refuse()?;
             Ok::<_, Refusal>(report(&app, &entry, &app.engine.memory_sessions()))
         };
-        plain(Answer::CudaSession(blocking(suspend).await.ok_or_else(panicked)??))
+        plain(Answer::CudaSession(for_tenant(&principal.tenant, suspend).await.ok_or_else(panicked)??))
     }
 
     pub(super) async fn resume_cuda_session(
@@ -50,7 +50,7 @@ impl Control {
             entry.resume(device).or_refuse()?;
             Ok::<_, Refusal>(report(&app, &entry, &app.engine.memory_sessions()))
         };
-        plain(Answer::CudaSession(blocking(resume).await.ok_or_else(panicked)??))
+        plain(Answer::CudaSession(for_tenant(&principal.tenant, resume).await.ok_or_else(panicked)??))
     }
 
     /// A session that the principal sees.

@@ -8,6 +8,7 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
+use super::held::HeldFiles;
 use super::refusal::{OrRefuse, bad_request};
 use super::requests::{Answered, taken};
 use crate::limits::{
@@ -396,12 +397,12 @@ impl Kept {
     }
 
     /// The answer, as if the call had just ended.
-    fn answer(&self) -> Answered {
+    fn answer(&self, held: &HeldFiles, tenant: &Tenant) -> Answered {
         let mut attachments = Attachments::default();
         let mut answer = self.answer.clone();
         for (output, bytes) in answer.outputs.iter_mut().zip(&self.bytes) {
             if let Some(bytes) = bytes {
-                output.value = Value::Blob(attachments.add(bytes).or_refuse()?);
+                output.value = Value::Blob(held.attach(tenant, &mut attachments, bytes)?);
             }
         }
         // A plan belongs to a connection, and this answer may go to another one.

@@ -6,10 +6,10 @@ use super::invoke::Reader;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::requests::{Answered, plain};
 use crate::graphs::{Asked, Callee, DeployedGraph, Graphs, Limits, StageWork, run_graph};
-use crate::identity::Principal;
-use crate::inference::blocking;
+use crate::identity::{Principal, Reason};
 use crate::model::Model;
 use crate::prices::{CPU, price};
+use crate::threads::{for_client, for_tenant};
 use atoll_control::{
     Answer, Attachments, Form, GraphReport, GraphStage, InvokeGraph, Invoked, Output, Refusal, RefusalKind, Timing,
     Value, VersionEntry,
@@ -46,7 +46,7 @@ impl Control {
             let _turn = turn;
             app.graphs.as_ref().map(|graphs| graphs.deploy(&*app, &tenant, name, manifest).or_refuse())
         };
-        let graph = blocking(deploy).await.flatten().ok_or_else(panicked)??;
+        let graph = for_tenant(&principal.tenant, deploy).await.flatten().ok_or_else(panicked)??;
         plain(Answer::Graph(self.report(&graph).await?))
     }
 
@@ -87,7 +87,7 @@ impl Control {
             let _turn = turn;
             app.graphs.as_ref().map(|graphs| graphs.remove(&key).or_refuse())
         };
-        match blocking(remove).await.flatten().ok_or_else(panicked)?? {
+        match for_tenant(&principal.tenant, remove).await.flatten().ok_or_else(panicked)?? {
             true => plain(Answer::Done),
             false => Err(no_graph(&name)),
         }
@@ -122,7 +122,7 @@ impl Control {
             let tensors = metadata.inputs.iter().map(input).collect::<Result<Vec<_>, Refusal>>()?;
             Ok::<_, Refusal>((tensors, reader.rooms))
         };
-        let (inputs, _rooms) = blocking(read).await.ok_or_else(panicked)??;
+        let (inputs, _rooms) = for_tenant(&principal.tenant, read).await.ok_or_else(panicked)??;
         let Limits { deadline, price_max } = limits(call.deadline_us, call.price_max)?;
         let request = InvocationRequest {
             function: model.key.clone(),
@@ -141,7 +141,8 @@ impl Control {
         let mut outputs = Vec::with_capacity(result.outputs.len());
         for (metadata, tensor) in model.outputs.iter().zip(result.outputs) {
             let form = Form { datatype: metadata.datatype, shape: tensor.shape };
-            let value = Value::Blob(attachments.add(&tensor.bytes).or_refuse()?);
+            let blob = self.held.attach(&principal.tenant, &mut attachments, &tensor.bytes);
+            let value = Value::Blob(self.counted(principal, class, Reason::Objects, blob)?);
             outputs.push(Output { stage: last, name: metadata.name.clone(), form, value });
         }
         let timing = Timing {
@@ -171,7 +172,7 @@ impl Control {
             Err(reason) => return Ok(GraphReport { failure: Some(reason), ..empty }),
         };
         let engine = self.app.engine.clone();
-        let statistics = blocking(move || engine.statistics()).await.ok_or_else(panicked)?;
+        let statistics = for_client(move || engine.statistics()).await.ok_or_else(panicked)?;
         let Some(work) = &model.graph else { return Ok(empty) };
         let stages = work.graph.stages();
         let describe = |(index, works): (usize, &StageWork)| {

@@ -5,8 +5,8 @@ use super::refusal::{OrRefuse, bad_request, panicked};
 use super::requests::{Answered, plain};
 use crate::graphs::Functions;
 use crate::identity::Principal;
-use crate::inference::blocking;
 use crate::instances::{Instance, client};
+use crate::threads::{for_client, for_tenant};
 use atoll_control::{Answer, InstanceReport, InstanceResize, InstanceSpec, Refusal, ShareArea, ShareEntry};
 use atoll_core::packing::TIME;
 use atoll_engine::{Class, DeviceStatistics, EngineStatistics, FunctionKey, ShareStatistics, Tenant};
@@ -34,7 +34,7 @@ impl Control {
             let has_function = app.has_function(&made.tenant, &instance.function);
             app.instances.create(made, instance, has_function).or_refuse()
         };
-        blocking(create).await.ok_or_else(panicked)??;
+        for_tenant(&principal.tenant, create).await.ok_or_else(panicked)??;
         self.instance(&key).await
     }
 
@@ -56,14 +56,14 @@ impl Control {
             app.instances.set_draining(&changed, false);
             resized
         };
-        blocking(resize).await.ok_or_else(panicked)??;
+        for_tenant(&principal.tenant, resize).await.ok_or_else(panicked)??;
         self.instance(&key).await
     }
 
     pub(super) async fn remove_instance(&self, principal: &Principal, instance: &str) -> Answered {
         self.check_operator(principal)?;
         let (app, key) = (self.app.clone(), key_of(instance)?);
-        blocking(move || app.instances.remove(&key).or_refuse()).await.ok_or_else(panicked)??;
+        for_tenant(&principal.tenant, move || app.instances.remove(&key).or_refuse()).await.ok_or_else(panicked)??;
         plain(Answer::Done)
     }
 
@@ -141,7 +141,7 @@ impl Control {
     async fn share_refusals(&self) -> Result<Vec<ShareRefusal>, Refusal> {
         let engine = self.app.engine.clone();
         // `share_refusals` takes a lock that is held while a share is set, so it may block.
-        blocking(move || engine.share_refusals()).await.ok_or_else(panicked)
+        for_client(move || engine.share_refusals()).await.ok_or_else(panicked)
     }
 
     fn check_operator(&self, principal: &Principal) -> Result<(), Refusal> {

@@ -2,16 +2,18 @@
 //! the client asked for.
 
 use super::Control;
+use super::held::HeldFiles;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::requests::{Answered, ready, stored_form, taken, wire_form};
 use super::session::Session;
 use crate::app::App;
 use crate::bodies::{BodyRoom, ROOM_BYTES_MAX};
-use crate::identity::Principal;
-use crate::inference::{blocking, invoke};
+use crate::identity::{Principal, Reason};
+use crate::inference::invoke;
 use crate::model::Model;
 use crate::scaling::wait;
 use crate::tensors::dtype_of;
+use crate::threads::for_tenant;
 use atoll_control::limits::{PLANS_MAX, STAGES_MAX};
 use atoll_control::{
     Answer, Attachments, Call, Content, Form, Input, Invoke, Invoked, Output, OutputAction, Refusal, RefusalKind,
@@ -21,7 +23,6 @@ use atoll_engine::{ChainRequest, Class, InputTensor, InvocationResult, StageInpu
 use atoll_protocol::{DataType, TensorMetadata};
 use atoll_store::Store;
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -107,7 +108,7 @@ impl Control {
             let rooms = reader.rooms;
             requests.map(|requests| (requests, stages, rooms))
         };
-        let (requests, stages, _rooms) = blocking(read).await.ok_or_else(panicked)??;
+        let (requests, stages, _rooms) = for_tenant(&principal.tenant, read).await.ok_or_else(panicked)??;
         let mut deadline = plan.deadline_us.map(Duration::from_micros);
         let function = &stages[0].model.key;
         let mut _metered = None;
@@ -142,9 +143,10 @@ impl Control {
         if let [stage] = &stages[..] {
             stage.model.latencies.note(class, submitted.elapsed());
         }
-        let (store, principal) = (self.store.clone(), principal.clone());
-        let encode = move || encode(&store, &principal, class, &stages, result, remembered);
-        blocking(encode).await.ok_or_else(panicked)?
+        let (store, held, owner) = (self.store.clone(), self.held.clone(), principal.clone());
+        let encode = move || encode(&store, &held, &owner, class, &stages, result, remembered);
+        let answered = for_tenant(&principal.tenant, encode).await.ok_or_else(panicked)?;
+        self.counted(principal, class, Reason::Objects, answered)
     }
 
     /// Resolves the functions and the tensor names of the request.
@@ -235,19 +237,22 @@ impl Reader<'_> {
         match input {
             Input::Bytes { form, blob } => {
                 let content = taken(&mut self.attachments, *blob)?;
-                self.tensor(metadata, form.clone(), content.bytes(), || content.into_vec())
+                self.tensor(metadata, form.clone(), content.bytes(), || content.into_vec().or_refuse())
             }
             Input::Object { digest, form } => {
-                let lease = self.store.lease(self.tenant, *digest).or_refuse()?;
-                let form = form.clone().or(lease.form.map(wire_form)).or_else(|| declared(metadata));
+                let (store, tenant) = (self.store, self.tenant);
+                let found = store.find(tenant, *digest).or_refuse()?;
+                let form = form.clone().or(found.form.map(wire_form)).or_else(|| declared(metadata));
                 let unknown = || {
                     bad_request(format!(
                         "object {digest} has no shape, and input `{}` has variable sizes; state a shape in the call",
                         metadata.name
                     ))
                 };
-                let content = &lease.content;
-                self.tensor(metadata, form.ok_or_else(unknown)?, content.bytes(), || content.to_vec())
+                // The object is read once there is room for it.
+                self.tensor(metadata, form.ok_or_else(unknown)?, found.bytes, || {
+                    store.lease(tenant, *digest).or_refuse()?.content.to_vec().or_refuse()
+                })
             }
             Input::Output { .. } | Input::Future { .. } => Err(bad_request(format!(
                 "input `{}` refers to an output; inputs of a graph are bytes, objects or futures",
@@ -261,7 +266,7 @@ impl Reader<'_> {
         metadata: &TensorMetadata,
         form: Form,
         bytes: u64,
-        read: impl FnOnce() -> io::Result<Vec<u8>>,
+        read: impl FnOnce() -> Result<Vec<u8>, Refusal>,
     ) -> Result<InputTensor, Refusal> {
         if bytes > ROOM_BYTES_MAX as u64 {
             let name = &metadata.name;
@@ -273,7 +278,7 @@ impl Reader<'_> {
             return Err(Refusal { kind: RefusalKind::Busy, message });
         }
         self.rooms.push(room);
-        Ok(InputTensor { dtype: dtype_of(form.datatype), shape: form.shape, bytes: read().or_refuse()? })
+        Ok(InputTensor { dtype: dtype_of(form.datatype), shape: form.shape, bytes: read()? })
     }
 }
 
@@ -286,6 +291,7 @@ fn declared(metadata: &TensorMetadata) -> Option<Form> {
 /// Stores outputs as objects or attaches them to the answer. Blocks.
 fn encode(
     store: &Store,
+    held: &HeldFiles,
     principal: &Principal,
     class: Class,
     stages: &[Bound],
@@ -302,7 +308,7 @@ fn encode(
         let metadata = &bound.model.outputs[*index];
         let form = Form { datatype: metadata.datatype, shape: tensor.shape };
         let value = match action {
-            OutputAction::Send => Value::Blob(attachments.add(&tensor.bytes).or_refuse()?),
+            OutputAction::Send => Value::Blob(held.attach(&principal.tenant, &mut attachments, &tensor.bytes)?),
             OutputAction::Keep => {
                 let content = Content::Bytes(tensor.bytes).into_sealed().or_refuse()?;
                 let form = stored_form(form.clone());

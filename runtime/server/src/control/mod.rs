@@ -10,12 +10,15 @@ mod cuda_sessions;
 pub(crate) mod devices;
 mod futures;
 mod graphs;
+mod held;
 mod instances;
 mod invoke;
 mod leases;
+pub(crate) mod limits;
 mod refusal;
 mod requests;
 mod ring;
+mod seats;
 mod session;
 pub(crate) mod status;
 mod trace;
@@ -26,23 +29,22 @@ use crate::config::{ControlConfig, SessionsConfig};
 use crate::cuda::{self, Addresses, Registry, Tickets, Warm};
 use crate::deployed::Deployed;
 use crate::identity::Reason;
-use crate::limits::{
-    CONTROL_CONNECTIONS_MAX, CONTROL_CONNECTIONS_PER_USER_MAX, CONTROL_FILES_PER_USER_MAX,
-    CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT, CUDA_KEEP_DEFAULT,
-};
+use crate::limits::{CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT, CUDA_KEEP_DEFAULT, HELD_CHECK_INTERVAL};
+use crate::places::Closed;
 use crate::shutdown::stopped;
 use atoll_control::WireError;
 use atoll_store::Store;
-use std::collections::HashMap;
+use seats::{MADE_ROOM, Seats};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 /// Pause after `accept` failed, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -54,6 +56,8 @@ pub(crate) struct Control {
     pub(crate) deployed: Arc<Deployed>,
     /// Calls in the background.
     futures: Arc<futures::Futures>,
+    /// Memory files of answers that clients hold.
+    held: Arc<held::HeldFiles>,
     /// Tickets and addresses of CUDA sessions over the network.
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) addresses: Arc<Addresses>,
@@ -61,16 +65,8 @@ pub(crate) struct Control {
     pub(crate) warm: Arc<Warm>,
     /// The open CUDA sessions.
     pub(crate) cuda: Arc<Registry>,
-    /// What each user holds, by user id.
-    open: Mutex<HashMap<u32, Holding>>,
-}
-
-/// What a user's connections hold.
-#[derive(Clone, Copy, Debug, Default)]
-struct Holding {
-    connections: usize,
-    /// File descriptors in frames that arrive or are being answered.
-    files: usize,
+    /// The places for connections.
+    seats: Seats,
 }
 
 /// A listening socket. Dropping it removes its file, unless the service manager owns it.
@@ -141,8 +137,8 @@ impl Control {
         let per_address = sessions.map_or(CUDA_CONNECTIONS_PER_ADDRESS_DEFAULT, |sessions| sessions.per_address);
         let (tickets, addresses) = (Arc::new(Tickets::new(keep)), Arc::new(Addresses::new(per_address)));
         let warm = Arc::new(Warm::new(app.cuda.clone()));
-        let (futures, cuda, open) = (Arc::default(), Arc::default(), Mutex::default());
-        Control { app, store, deployed, futures, tickets, addresses, warm, cuda, open }
+        let (futures, held, cuda, seats) = (Arc::default(), Arc::default(), Arc::default(), Seats::default());
+        Control { app, store, deployed, futures, held, tickets, addresses, warm, cuda, seats }
     }
 
     /// Serves the socket until `stop` turns true, then lets running requests continue for `drain`.
@@ -152,22 +148,14 @@ impl Control {
         mut stop: watch::Receiver<bool>,
         drain: Duration,
     ) {
-        let permits = Arc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX));
         let mut sessions = JoinSet::new();
+        let mut held = tokio::time::interval(HELD_CHECK_INTERVAL);
+        held.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let accepted = async {
-                // The semaphore is never closed.
-                let permit = permits.clone().acquire_owned().await.ok();
-                (permit, socket.listener.accept().await)
-            };
             tokio::select! {
-                (permit, accepted) = accepted => match accepted {
+                accepted = socket.listener.accept() => match accepted {
                     Ok((stream, _)) => {
-                        let (control, stop) = (self.clone(), stop.clone());
-                        sessions.spawn(async move {
-                            control.connection(stream, stop).await;
-                            drop(permit);
-                        });
+                        sessions.spawn(self.clone().connection(stream, stop.clone()));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a control connection");
@@ -175,6 +163,7 @@ impl Control {
                     }
                 },
                 Some(_) = sessions.join_next() => {}
+                _ = held.tick() => self.held.check(),
                 () = stopped(&mut stop) => break,
             }
         }
@@ -195,75 +184,34 @@ impl Control {
             Ok(peer) => peer.uid(),
             Err(error) => return tracing::warn!(%error, "cannot determine the user of a control connection"),
         };
-        let Some(mut seat) = Seat::take(&self, uid) else {
-            self.app.refuse_unknown(Reason::Connections);
-            let text = format!("user {uid} already has {CONTROL_CONNECTIONS_PER_USER_MAX} open control connections");
-            tracing::warn!(uid, "{text}; closing a further one");
-            return session::turn_away(&stream, text);
+        let seat = match self.seats.take(uid, self.app.gate.access().is_operator(uid)) {
+            Ok((seat, makes_room)) => {
+                if makes_room {
+                    self.app.recorder.closed.note(Closed::MadeRoom);
+                }
+                seat
+            }
+            Err(refused) => {
+                self.app.refuse_unknown(Reason::Connections);
+                tracing::warn!(uid, "{refused}; closing a further one");
+                return session::turn_away(&stream, refused.to_string());
+            }
         };
         let mut waiting = stop.clone();
         let is_session = tokio::select! {
             is_session = cuda::is_session(&stream) => is_session,
+            () = seat.closing() => return session::turn_away(&stream, MADE_ROOM.into()),
             () = stopped(&mut waiting) => return,
         };
         let served = match is_session {
-            Ok(true) => cuda::serve(self.clone(), stream, uid, stop).await.map_err(WireError::Io),
-            Ok(false) => session::run(&self, stream, uid, &mut seat, stop).await,
+            // The connection belongs to the session until that ends.
+            Ok(true) if seat.works() => cuda::serve(self.clone(), stream, uid, stop).await.map_err(WireError::Io),
+            Ok(true) => return session::turn_away(&stream, MADE_ROOM.into()),
+            Ok(false) => session::run(&self, stream, uid, &seat, stop).await,
             Err(error) => Err(error.into()),
         };
         if let Err(error) = served {
             tracing::debug!(uid, %error, "a control connection broke");
-        }
-    }
-}
-
-/// A user's open connection and the files in its frame, counted in [`Control::open`] until it is
-/// dropped.
-struct Seat<'a> {
-    control: &'a Control,
-    uid: u32,
-    files: usize,
-}
-
-impl Seat<'_> {
-    fn take(control: &Control, uid: u32) -> Option<Seat<'_>> {
-        let mut open = control.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let holding = open.entry(uid).or_default();
-        if holding.connections >= CONTROL_CONNECTIONS_PER_USER_MAX {
-            return None;
-        }
-        holding.connections += 1;
-        drop(open);
-        Some(Seat { control, uid, files: 0 })
-    }
-
-    /// Sets the number of files in the frame of this connection. The error is the number of files
-    /// that all connections of the user would hold.
-    fn hold(&mut self, files: usize) -> Result<(), usize> {
-        if files == self.files {
-            return Ok(());
-        }
-        let mut open = self.control.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let holding = open.entry(self.uid).or_default();
-        let all = holding.files - self.files + files;
-        if files > self.files && all > CONTROL_FILES_PER_USER_MAX {
-            self.control.app.refuse_unknown(Reason::Files);
-            return Err(all);
-        }
-        (holding.files, self.files) = (all, files);
-        Ok(())
-    }
-}
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        let mut open = self.control.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(holding) = open.get_mut(&self.uid) {
-            holding.connections -= 1;
-            holding.files -= self.files;
-            if holding.connections == 0 {
-                open.remove(&self.uid);
-            }
         }
     }
 }

@@ -4,17 +4,18 @@ use super::Control;
 use super::refusal::{OrRefuse, bad_request, panicked};
 use super::session::{Interim, Session};
 use crate::compiler::CompileProgress;
-use crate::deployed::{DeployError, DeployOptions, DeployedFunction};
+use crate::deployed::{DeployOptions, DeployedFunction};
 use crate::identity::{Principal, Reason, Reloaded};
-use crate::inference::blocking;
 use crate::limits::CONTENT_BYTES_MAX;
 use crate::model::Model;
+use crate::threads::for_tenant;
 use atoll_control::{
     Answer, Attachments, Blob, CompileStage, Content, Deploy, Form, FunctionCounts, FunctionSummary, ObjectSummary,
     Put, Refusal, RefusalKind, Request, Statistics,
 };
 use atoll_engine::{Class, DeviceId, FunctionKey};
 use atoll_sealed::Digest;
+use atoll_store::Lease;
 use std::sync::Arc;
 
 pub(super) type Answered = Result<(Answer, Attachments), Refusal>;
@@ -96,7 +97,7 @@ impl Control {
         self.check_class(principal, class)?;
         let content = taken(&mut attachments, bundle)?;
         let turn = self.deployed.turn(&principal.tenant).await;
-        let (deployed, principal, app) = (self.deployed.clone(), principal.clone(), self.app.clone());
+        let (deployed, limits) = (self.deployed.clone(), principal.limits);
         let work = move || {
             let content = content.into_sealed().or_refuse()?;
             let options = DeployOptions { name, class, private, device, signature };
@@ -105,13 +106,10 @@ impl Control {
                     interim.send(Answer::Compiling(CompileStage { stage, done, total }));
                 }
             };
-            let result = deployed.deploy(&turn, &principal.limits, options, &content, &progress);
-            if result.as_ref().is_err_and(DeployError::is_over_quota) {
-                app.recorder.refusals.note(Reason::Deployment);
-            }
-            result.or_refuse()
+            deployed.deploy(&turn, &limits, options, &content, &progress).or_refuse()
         };
-        let function = blocking(work).await.ok_or_else(panicked)??;
+        let deployed = for_tenant(&principal.tenant, work).await.ok_or_else(panicked)?;
+        let function = self.counted(principal, class, Reason::Deployment, deployed)?;
         plain(Answer::Deployed(self.summary(&function)))
     }
 
@@ -133,7 +131,11 @@ impl Control {
     async fn remove(&self, principal: &Principal, name: String) -> Answered {
         let turn = self.deployed.turn(&principal.tenant).await;
         let (deployed, removed) = (self.deployed.clone(), name.clone());
-        match blocking(move || deployed.remove(turn, removed)).await.ok_or_else(panicked)?.or_refuse()? {
+        match for_tenant(&principal.tenant, move || deployed.remove(turn, removed))
+            .await
+            .ok_or_else(panicked)?
+            .or_refuse()?
+        {
             true => plain(Answer::Done),
             false => Err(no_function(&name)),
         }
@@ -146,31 +148,35 @@ impl Control {
         if let Some(form) = &put.form {
             check_form(form, content.bytes())?;
         }
-        let (store, principal) = (self.store.clone(), principal.clone());
+        let (store, tenant, quota) = (self.store.clone(), principal.tenant.clone(), principal.limits.objects);
         let work = move || {
             let content = content.into_sealed().or_refuse()?;
-            store
-                .put(&principal.tenant, &principal.limits.objects, class, put.form.map(stored_form), content)
-                .or_refuse()
+            store.put(&tenant, &quota, class, put.form.map(stored_form), content).or_refuse()
         };
-        let digest = blocking(work).await.ok_or_else(panicked)??;
-        plain(Answer::Stored { digest })
+        let stored = for_tenant(&principal.tenant, work).await.ok_or_else(panicked)?;
+        plain(Answer::Stored { digest: self.counted(principal, class, Reason::Objects, stored)? })
     }
 
     async fn get(&self, principal: &Principal, digest: Digest) -> Answered {
-        let (store, tenant) = (self.store.clone(), principal.tenant.clone());
+        let (store, tenant, held) = (self.store.clone(), principal.tenant.clone(), self.held.clone());
         let work = move || {
-            let lease = store.lease(&tenant, digest).or_refuse()?;
             let mut attachments = Attachments::default();
-            let blob = attachments.add_sealed(&lease.content).or_refuse()?;
-            Ok((Answer::Object { form: lease.form.map(wire_form), blob }, attachments))
+            // Before a copy is made. It is not needed if a client sent the file that is in memory.
+            let room = held.reserve(&tenant, store.find(&tenant, digest).or_refuse()?.bytes).or_refuse()?;
+            let Lease { content, form } = store.copy(&tenant, digest).or_refuse()?;
+            let blob = match content.is_received() || attachments.fits(content.bytes()) {
+                true => attachments.add_sealed(&content).or_refuse()?,
+                false => room.attach(&mut attachments, &content)?,
+            };
+            Ok((Answer::Object { form: form.map(wire_form), blob }, attachments))
         };
-        blocking(work).await.ok_or_else(panicked)?
+        let answered = for_tenant(&principal.tenant, work).await.ok_or_else(panicked)?;
+        self.counted(principal, Class::BestEffort, Reason::Objects, answered)
     }
 
     async fn drop_object(&self, principal: &Principal, digest: Digest) -> Answered {
         let (store, tenant) = (self.store.clone(), principal.tenant.clone());
-        blocking(move || store.remove(&tenant, digest)).await.ok_or_else(panicked)?.or_refuse()?;
+        for_tenant(&principal.tenant, move || store.remove(&tenant, digest)).await.ok_or_else(panicked)?.or_refuse()?;
         plain(Answer::Done)
     }
 
@@ -189,7 +195,7 @@ impl Control {
 
     async fn statistics(&self, principal: &Principal) -> Answered {
         let engine = self.app.engine.clone();
-        let devices = blocking(move || engine.statistics()).await.ok_or_else(panicked)?;
+        let devices = for_tenant(&principal.tenant, move || engine.statistics()).await.ok_or_else(panicked)?;
         let functions = devices.into_iter().flat_map(|engine| engine.functions);
         let usage = self.store.usage(&principal.tenant);
         let counts = |function: atoll_engine::FunctionStatistics| FunctionCounts {
@@ -246,6 +252,20 @@ impl Control {
     /// Refuses a class above the highest one of the tenant.
     pub(super) fn check_class(&self, principal: &Principal, class: Class) -> Result<(), Refusal> {
         principal.may_run(class).inspect_err(|denial| self.app.refuse(denial, principal, class)).or_refuse()
+    }
+
+    /// Counts a request that a quota refuses, by reason and in the account of its tenant.
+    pub(super) fn counted<T>(
+        &self,
+        principal: &Principal,
+        class: Class,
+        reason: Reason,
+        result: Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        if result.as_ref().is_err_and(|refusal| refusal.kind == RefusalKind::Quota) {
+            self.app.recorder.refusals.charge(reason, principal, class);
+        }
+        result
     }
 
     /// A function of the connection's tenant.

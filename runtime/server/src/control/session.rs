@@ -1,9 +1,10 @@
 //! One connection: reads a request, sends its answer, and repeats.
 
+use super::Control;
 use super::invoke::Plans;
 use super::refusal::{HasRefusalKind, OrRefuse, refused};
 use super::ring::attend;
-use super::{Control, Seat};
+use super::seats::{MADE_ROOM, Seat};
 use crate::identity::{Denied, Principal, Reason};
 use crate::limits::{CONTROL_FILES_PER_USER_MAX, FRAME_TIMEOUT};
 use crate::rings::worker::Running;
@@ -52,15 +53,23 @@ pub(super) async fn run(
     control: &Arc<Control>,
     stream: UnixStream,
     uid: u32,
-    seat: &mut Seat<'_>,
+    seat: &Seat<'_>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), WireError> {
     let mut session: Option<Session> = None;
     loop {
         let frame = tokio::select! {
-            frame = receive(&stream, seat) => frame,
+            frame = receive(control, &stream, seat) => frame,
+            () = seat.closing() => {
+                turn_away(&stream, MADE_ROOM.into());
+                return Ok(());
+            }
             () = stopped(&mut stop) => return Ok(()),
         };
+        if !seat.works() {
+            turn_away(&stream, MADE_ROOM.into());
+            return Ok(());
+        }
         let (request, attachments) = match frame.and_then(|frame| frame.map(Frame::decode).transpose()) {
             Ok(Some(decoded)) => decoded,
             Ok(None) => return Ok(()),
@@ -97,6 +106,7 @@ pub(super) async fn run(
             let Some(refusal) = attend(ring, readable(&stream), stopped(&mut stop)).await else { return Ok(()) };
             return send(&stream, Outgoing::new(&Answer::Refused(refusal), Attachments::default())?).await;
         }
+        seat.waits();
     }
 }
 
@@ -152,7 +162,7 @@ async fn report_protocol_error(stream: &UnixStream, error: WireError) -> Result<
 
 /// The next frame; `None` if the peer closed the connection. Waits without limit for the first
 /// byte, and up to [`FRAME_TIMEOUT`] for each further part.
-async fn receive(stream: &UnixStream, seat: &mut Seat<'_>) -> Result<Option<Frame>, WireError> {
+async fn receive(control: &Control, stream: &UnixStream, seat: &Seat<'_>) -> Result<Option<Frame>, WireError> {
     let mut incoming = Incoming::default();
     loop {
         let ready = stream.ready(Interest::READABLE);
@@ -163,20 +173,21 @@ async fn receive(stream: &UnixStream, seat: &mut Seat<'_>) -> Result<Option<Fram
         }
         match step(stream, Interest::READABLE, || incoming.step(stream))? {
             Some(Progress::Done(frame)) => {
-                hold(seat, frame.files())?;
+                hold(control, seat, frame.files())?;
                 return Ok(Some(frame));
             }
             Some(Progress::Closed) => return Ok(None),
-            Some(Progress::More) => hold(seat, incoming.files())?,
+            Some(Progress::More) => hold(control, seat, incoming.files())?,
             None => {}
         }
     }
 }
 
 /// Counts the files of a frame that has arrived in part or whole.
-fn hold(seat: &mut Seat<'_>, files: usize) -> Result<(), WireError> {
+fn hold(control: &Control, seat: &Seat<'_>, files: usize) -> Result<(), WireError> {
     let limit = CONTROL_FILES_PER_USER_MAX;
-    seat.hold(files).map_err(|found| WireError::FilesOfUser { found, limit })
+    let held = seat.hold(files).inspect_err(|_| control.app.refuse_unknown(Reason::Files));
+    held.map_err(|found| WireError::FilesOfUser { found, limit })
 }
 
 async fn send(stream: &UnixStream, mut frame: Outgoing) -> Result<(), WireError> {

@@ -5,8 +5,8 @@ use super::requests::Answered;
 use super::session::Session;
 use crate::control::refusal::{OrRefuse, bad_request, panicked};
 use crate::identity::Principal;
-use crate::inference::blocking;
 use crate::limits::TRACE_NODES_BYTES_MAX;
+use crate::threads::for_tenant;
 use atoll_control::{Answer, Attachments, Refusal, RefusalKind, TraceFunction, TracePiece};
 use atoll_engine::{DeviceId, FunctionName, TraceBatch};
 use atoll_trace::Record;
@@ -24,7 +24,8 @@ impl Control {
                 devices.join(", ")
             )));
         }
-        let batch = blocking(move || engine.trace(device, from)).await.ok_or_else(panicked)?;
+        let batch =
+            for_tenant(&session.principal.tenant, move || engine.trace(device, from)).await.ok_or_else(panicked)?;
         let message = || Refusal { kind: RefusalKind::Busy, message: "the daemon is shutting down".into() };
         let batch = shown(batch.ok_or_else(message)?, &session.principal);
         let mut attachments = Attachments::default();

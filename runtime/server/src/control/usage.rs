@@ -8,8 +8,8 @@ use super::requests::{Answered, plain};
 use crate::deployed::Deployed;
 use crate::graphs::StageUse;
 use crate::identity::Principal;
-use crate::inference::blocking;
 use crate::prices::{CPU, Prices};
+use crate::threads::for_client;
 use atoll_control::{
     Answer, BilledBy, DeviceEntry, DeviceUsage, ExecutorEntry, ExecutorMemory, ExecutorUsage, MemoryEntry,
     ProcessEntry, ProcessReport, QuotaEntry, Refusal, Residency, UsageEntry, UsageReport,
@@ -109,7 +109,7 @@ impl Control {
 
     pub(super) async fn engine_statistics(&self) -> Result<Vec<EngineStatistics>, Refusal> {
         let app = self.app.clone();
-        blocking(move || app.statistics()).await.ok_or_else(panicked)
+        for_client(move || app.statistics()).await.ok_or_else(panicked)
     }
 }
 

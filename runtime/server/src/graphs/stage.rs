@@ -5,10 +5,10 @@ use super::counts::GraphCounts;
 use super::manifest::programs::ProgramWork;
 use super::processes::{Numbered, StageProcesses, next_id};
 use crate::bodies::Bodies;
-use crate::inference::blocking;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::model::Model;
 use crate::tensors::dtype_of;
+use crate::threads::for_tenant;
 use atoll_core::graphs::Weights;
 use atoll_engine::{DeviceId, InputTensor, InvocationTiming, InvokeError, OutputTensor, Tenant};
 use atoll_protocol::{DataType, TensorMetadata, check_bytes};
@@ -260,7 +260,7 @@ pub(super) async fn run_builtin(
     };
     let outputs = match bytes <= DECODE_INLINE_BYTES_MAX {
         true => compute(),
-        false => blocking(compute).await.unwrap_or_else(|| Err("internal error: it panicked".into())),
+        false => for_tenant(&shared.tenant, compute).await.unwrap_or_else(|| Err("internal error: it panicked".into())),
     };
     let outputs = outputs.map_err(InvokeError::BadInput)?;
     let held = |(OutputTensor { shape, bytes }, datatype): (OutputTensor, &DataType)| {
@@ -294,7 +294,7 @@ pub(super) async fn run_program(
         (outputs, nanos(begun.elapsed()), room)
     };
     let panicked = || InvokeError::Device("internal error: a CPU stage panicked".into());
-    let (outputs, compute_ns, _room) = blocking(call).await.ok_or_else(panicked)?;
+    let (outputs, compute_ns, _room) = for_tenant(&shared.tenant, call).await.ok_or_else(panicked)?;
     let outputs = outputs.map_err(|error| match error {
         CallError::NoRoom => no_room(),
         other => InvokeError::BadInput(other.to_string()),

@@ -7,12 +7,12 @@
 use super::bounds::{decoded_bytes, load_bytes};
 use crate::app::App;
 use crate::bodies::BodyRoom;
-use crate::inference::blocking;
 use crate::limits::{BODY_TIMEOUT, DECODE_INLINE_BYTES_MAX, SMALL_BODY_BYTES_MAX};
 use crate::progress::Progress;
 use crate::requests::error::{Kind, RequestError};
 use crate::requests::memory::{Encoding, decompress, reserve, too_large, too_slow};
 use crate::shutdown::stopped;
+use crate::threads::for_client;
 use axum::body::{Body, Bytes};
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt, StreamBody};
@@ -229,7 +229,7 @@ async fn unpack(
         let message = [&[0], &length.to_be_bytes()[..], &bytes].concat();
         Ok((message, room))
     };
-    if is_short { unpack() } else { blocking(unpack).await.ok_or_else(RequestError::panicked)? }
+    if is_short { unpack() } else { for_client(unpack).await.ok_or_else(RequestError::panicked)? }
 }
 
 /// The next bytes of a body; `None` at its end.

@@ -31,7 +31,7 @@ pub(super) async fn receive(app: &App, headers: &HeaderMap, body: Body) -> Resul
     }
     let decompressed =
         move || decompress(&bytes, encoding, bytes_max, &mut room).map(|bytes| Received { bytes: bytes.into(), room });
-    crate::inference::blocking(decompressed).await.ok_or_else(RequestError::panicked)?
+    crate::threads::for_client(decompressed).await.ok_or_else(RequestError::panicked)?
 }
 
 /// Reads a JSON body without tensors; an empty body counts as `{}`.

@@ -371,10 +371,15 @@ impl Access {
         self.anonymous.as_ref()
     }
 
+    /// Whether a user operates the daemon: root, and the daemon's own user.
+    pub(crate) fn is_operator(&self, uid: u32) -> bool {
+        uid == self.own_uid || uid == 0
+    }
+
     /// The tenant that a peer acts for: the tenant of its user id, or the requested one if the peer
     /// may choose.
     pub(crate) fn principal(&self, uid: u32, wanted: Option<Tenant>) -> Result<Principal, Denied> {
-        let may_choose = uid == self.own_uid || uid == 0;
+        let may_choose = self.is_operator(uid);
         let own = match self.uids.get(&uid) {
             Some(tenant) => tenant.clone(),
             None if may_choose => Tenant::default(),

@@ -37,6 +37,9 @@ pub(crate) enum Reason {
     /// A deployment beyond a quota of the tenant: functions, descriptors, bundles on disk, device
     /// memory, or time of the compiler.
     Deployment,
+    /// An object or a kept output beyond the object quota of the tenant, or an answer while its clients
+    /// hold too many files of earlier ones.
+    Objects,
     /// A request from a web page of another site (`Origin`, `Sec-Fetch-Site`).
     Origin,
     /// A `Host` header with a name that is not allowed.
@@ -58,7 +61,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 22] = [
+    pub(crate) const ALL: [Reason; 23] = [
         Reason::NoCredentials,
         Reason::BadToken,
         Reason::UnknownCertificate,
@@ -74,6 +77,7 @@ impl Reason {
         Reason::Lease,
         Reason::Invocations,
         Reason::Deployment,
+        Reason::Objects,
         Reason::Origin,
         Reason::Host,
         Reason::Connections,
@@ -101,6 +105,7 @@ impl Reason {
             Reason::Lease => "lease",
             Reason::Invocations => "invocations",
             Reason::Deployment => "deployment",
+            Reason::Objects => "objects",
             Reason::Origin => "origin",
             Reason::Host => "host",
             Reason::Connections => "connections",

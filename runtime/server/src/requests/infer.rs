@@ -7,7 +7,6 @@ use crate::access_log::note_inference;
 use crate::app::App;
 use crate::graphs::{self, run_graph};
 use crate::identity::Principal;
-use crate::inference::blocking;
 use crate::instances::{LEASE_PREFIX, client};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
@@ -17,6 +16,7 @@ use crate::running::Permit;
 use crate::scaling::wait;
 use crate::sequences::Turn;
 use crate::shared_memory::Window;
+use crate::threads::for_client;
 use atoll_engine::{
     Class, DeviceId, FunctionKey, InputTensor, InvocationRequest, InvocationResult, InvokeError, Tenant,
 };
@@ -309,7 +309,11 @@ pub(crate) async fn offload<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RequestError> {
-    if bytes <= DECODE_INLINE_BYTES_MAX { Ok(work()) } else { blocking(work).await.ok_or_else(RequestError::panicked) }
+    if bytes <= DECODE_INLINE_BYTES_MAX {
+        Ok(work())
+    } else {
+        for_client(work).await.ok_or_else(RequestError::panicked)
+    }
 }
 
 /// Records a request in the metrics when dropped, so that requests of disconnected clients count,

@@ -7,9 +7,9 @@ use super::memory::reserve;
 use crate::app::App;
 use crate::bodies::BodyRoom;
 use crate::identity::{Denial, Principal};
-use crate::inference::blocking;
 use crate::model::Model;
 use crate::shared_memory::{CudaRegister, Sharing, Window};
+use crate::threads::for_client;
 use atoll_engine::Class;
 use atoll_protocol::{
     CudaRegionStatus, InferRequest, RegionStatus, RegisterRequest, SharedRange, SharedTensor, Tensor,
@@ -26,7 +26,7 @@ pub(crate) async fn register(
     caller.may_share_memory().inspect_err(|denial| app.refuse(denial, caller, Class::BestEffort))?;
     let (app, caller) = (app.clone(), caller.clone());
     let register = move || app.regions.register(app.gate.access(), &caller, &name, &request);
-    blocking(register).await.ok_or_else(RequestError::panicked)?
+    for_client(register).await.ok_or_else(RequestError::panicked)?
 }
 
 /// Registers a region of CUDA shared memory.
@@ -43,7 +43,7 @@ pub(crate) async fn register_cuda(
     caller.may_share_cuda_memory().inspect_err(|denial| app.refuse(denial, caller, Class::BestEffort))?;
     let (app, caller) = (app.clone(), caller.clone());
     let register = move || app.regions.register_cuda(&devices, &caller, &name, &request);
-    blocking(register).await.ok_or_else(RequestError::panicked)?
+    for_client(register).await.ok_or_else(RequestError::panicked)?
 }
 
 /// Unregisters a region of the caller, or all of them if the name is empty.

@@ -4,8 +4,8 @@ use super::error::RequestError;
 use crate::app::App;
 use crate::cache_counts::Looked;
 use crate::graphs::Counts;
-use crate::inference::blocking;
 use crate::model::Model;
+use crate::threads::for_client;
 use atoll_engine::FunctionStatistics;
 use atoll_protocol::{BatchStatistics, DurationStatistics, InferenceStatistics, ModelStatistics, ModelStatisticsList};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The statistics of these models.
 pub(crate) async fn statistics(app: &App, models: Vec<Arc<Model>>) -> Result<ModelStatisticsList, RequestError> {
     let engine = app.engine.clone();
-    let devices = blocking(move || engine.statistics()).await.ok_or_else(RequestError::panicked)?;
+    let devices = for_client(move || engine.statistics()).await.ok_or_else(RequestError::panicked)?;
     let of = |model: &Arc<Model>| {
         let functions = model.on_its_devices(&devices).flat_map(|engine| &engine.functions);
         let counts: Vec<&FunctionStatistics> = functions.filter(|function| function.key == model.key).collect();

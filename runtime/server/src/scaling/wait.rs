@@ -39,13 +39,13 @@ pub(crate) async fn for_instance(
     let has_one = || app.instances.choose(&model.key, class, deadline, &[]).is_some();
     if has_one() {
         if metered.is_short() {
-            another(app, model, meter, deadline).await;
+            another(app, model, (meter, class), deadline).await;
         }
         metered.begin();
         return Ok((deadline.map(|deadline| deadline.saturating_sub(began.elapsed())), Some(metered)));
     }
     let queue = app.scaler.queue(&model.key);
-    let _waiting = queue.join().ok_or(InvokeError::QueueFull { capacity: SCALING_WAITING_MAX })?;
+    let _waiting = queue.join(class).ok_or(InvokeError::QueueFull { capacity: SCALING_WAITING_MAX })?;
     // While requests wait, the loop runs at short intervals and wakes them.
     app.scaler.wake.notify_one();
     let until_there = async {
@@ -79,10 +79,10 @@ pub(crate) async fn for_instance(
 }
 
 /// Waits until another instance has started or cannot be added.
-async fn another(app: &App, model: &Model, meter: &Arc<Meter>, deadline: Option<Duration>) {
+async fn another(app: &App, model: &Model, (meter, class): (&Arc<Meter>, Class), deadline: Option<Duration>) {
     let queue = app.scaler.queue(&model.key);
     // If too many wait already, the request is queued at an instance.
-    let Some(_waiting) = queue.join() else { return };
+    let Some(_waiting) = queue.join(class) else { return };
     app.scaler.wake.notify_one();
     let until_there = async {
         loop {

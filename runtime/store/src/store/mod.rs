@@ -4,6 +4,8 @@ mod bundles;
 mod graphs;
 mod instances;
 mod leases;
+mod put;
+mod read;
 mod state;
 
 pub use bundles::HeldBundle;
@@ -11,10 +13,10 @@ pub use bundles::HeldBundle;
 use crate::error::StoreError;
 use crate::files::Files;
 use crate::index::{Change, Index};
-use crate::object::{Form, Holding, ObjectInfo, Quota, Usage};
-use atoll_core::{Class, Tenant};
+use crate::object::{Form, Holding, ObjectInfo, Usage};
+use atoll_core::Tenant;
 use atoll_sealed::{Digest, Sealed};
-use state::{Counters, Object, State, Wanted};
+use state::{Counters, Object, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -92,6 +94,7 @@ impl Store {
             graphs: contents.graphs.into_iter().collect(),
             instances: contents.instances.into_iter().collect(),
             held_bundles: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             residents: BTreeSet::new(),
             in_memory_bytes: 0,
             uses: 0,
@@ -122,89 +125,6 @@ impl Store {
         Ok(Store { objects, bundles, memory_bytes: config.memory_bytes, state: Mutex::new(state) })
     }
 
-    /// Stores an object of a tenant and returns its digest. The object is durable when this
-    /// returns. Storing it again changes only its form and its time of last use; a different class
-    /// is ignored.
-    ///
-    /// A tenant that does not have the object yet waits until its bytes are written, even if
-    /// another tenant has the same object. Otherwise the time would reveal that it exists.
-    pub fn put(
-        &self,
-        tenant: &Tenant,
-        quota: &Quota,
-        class: Class,
-        form: Option<Form>,
-        content: Sealed,
-    ) -> Result<Digest, StoreError> {
-        let bytes = content.bytes();
-        let digest = content.digest().map_err(|source| StoreError::Io {
-            what: "cannot read",
-            path: "the object".into(),
-            source,
-        })?;
-        let wanted = Wanted { class, bytes, form: form.as_ref() };
-        if self.lock().renew(tenant, quota, digest, wanted)? {
-            return Ok(digest);
-        }
-        let staged = self.objects.stage(&content)?;
-        let mut state = self.lock();
-        // Another thread may have stored this object, or others of the tenant, in the meantime.
-        if state.renew(tenant, quota, digest, wanted)? {
-            return Ok(digest);
-        }
-        self.objects.publish(staged)?;
-        let now = now_s();
-        let holding = Holding { class, form, created_s: now, used_s: now };
-        let change = Change {
-            put: vec![(digest, bytes)],
-            hold: vec![(tenant.clone(), digest, holding.clone())],
-            ..Change::default()
-        };
-        if let Err(error) = state.apply(change) {
-            if !state.objects.contains_key(&digest) {
-                self.objects.remove(&digest);
-            }
-            return Err(error);
-        }
-        state.take(tenant, digest, bytes, holding);
-        state.remember(digest, Arc::new(content), self.memory_bytes);
-        Ok(digest)
-    }
-
-    /// Reads an object of a tenant.
-    pub fn lease(&self, tenant: &Tenant, digest: Digest) -> Result<Lease, StoreError> {
-        let form = {
-            let mut state = self.lock();
-            let holding = state.holding(tenant, digest)?;
-            holding.used_s = now_s();
-            let form = holding.form.clone();
-            state.used.insert((tenant.clone(), digest));
-            if let Some(content) = state.in_memory(digest) {
-                return Ok(Lease { content, form });
-            }
-            form
-        };
-        let read = self.objects.read(&digest)?;
-        let mut state = self.lock();
-        // It may have been removed during the read.
-        state.holding(tenant, digest)?;
-        match read {
-            Some(content) => {
-                state.counters.read_from_disk += 1;
-                let content = Arc::new(content);
-                state.remember(digest, Arc::clone(&content), self.memory_bytes);
-                Ok(Lease { content, form })
-            }
-            None => {
-                tracing::error!(%digest, "the content of an object's file does not match its digest; removing the \
-                    object");
-                state.forget(digest)?;
-                self.objects.remove(&digest);
-                Err(StoreError::Damaged(digest))
-            }
-        }
-    }
-
     /// Removes an object from a tenant's objects. Active reads continue. The bytes are deleted with
     /// the last tenant's reference.
     pub fn remove(&self, tenant: &Tenant, digest: Digest) -> Result<(), StoreError> {
@@ -225,18 +145,7 @@ impl Store {
     pub fn list(&self, tenant: &Tenant) -> Vec<ObjectInfo> {
         let state = self.lock();
         let Some(owned) = state.tenants.get(tenant) else { return Vec::new() };
-        let info = |(digest, holding): (&Digest, &Holding)| {
-            let object = state.objects.get(digest)?;
-            Some(ObjectInfo {
-                digest: *digest,
-                bytes: object.bytes,
-                class: holding.class,
-                form: holding.form.clone(),
-                created_s: holding.created_s,
-                used_s: holding.used_s,
-                in_memory: object.memory.is_some(),
-            })
-        };
+        let info = |(digest, holding): (&Digest, &Holding)| Some(state.objects.get(digest)?.info(*digest, holding));
         owned.holdings.iter().filter_map(info).collect()
     }
 

@@ -5,7 +5,7 @@ use crate::deployment::{Deployment, DeploymentKey};
 use crate::error::StoreError;
 use crate::index::{Change, Index};
 use crate::limits::MEMORY_OBJECTS_MAX;
-use crate::object::{Form, Holding, Quota, Usage};
+use crate::object::{Form, Holding, ObjectInfo, Usage};
 use atoll_core::{Class, Tenant};
 use atoll_sealed::{Digest, Sealed};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +23,8 @@ pub(super) struct State {
     pub(super) instances: BTreeMap<DeploymentKey, String>,
     /// Bundles in use by deployments that have not finished, with the number of such uses.
     pub(super) held_bundles: BTreeMap<Digest, usize>,
+    /// Objects that are being stored, by tenant. They count against its quota.
+    pub(super) reserved: BTreeMap<Tenant, Usage>,
     /// Objects in memory: best-effort ones first, then by last use.
     pub(super) residents: BTreeSet<(bool, u64, Digest)>,
     /// Their total size.
@@ -52,20 +54,27 @@ pub(super) struct TenantObjects {
     pub(super) usage: Usage,
 }
 
-/// Properties of an object to store.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
-    pub(super) class: Class,
-    pub(super) bytes: u64,
-    pub(super) form: Option<&'a Form>,
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
     pub(super) found_in_memory: u64,
     pub(super) read_from_disk: u64,
     pub(super) left_memory: u64,
     pub(super) damaged: u64,
+}
+
+impl Object {
+    /// The object as a tenant sees it.
+    pub(super) fn info(&self, digest: Digest, holding: &Holding) -> ObjectInfo {
+        ObjectInfo {
+            digest,
+            bytes: self.bytes,
+            class: holding.class,
+            form: holding.form.clone(),
+            created_s: holding.created_s,
+            used_s: holding.used_s,
+            in_memory: self.memory.is_some(),
+        }
+    }
 }
 
 impl TenantObjects {
@@ -111,23 +120,26 @@ impl State {
         }
     }
 
+    /// Objects of a tenant, and those that are being stored.
+    pub(super) fn used_and_reserved(&self, tenant: &Tenant) -> Usage {
+        let usage = self.tenants.get(tenant).map(|owned| owned.usage).unwrap_or_default();
+        usage.plus(&self.reserved.get(tenant).copied().unwrap_or_default())
+    }
+
+    /// Whether a tenant has an object of this size.
+    pub(super) fn has_size(&self, tenant: &Tenant, bytes: u64) -> bool {
+        let mut held = self.tenants.get(tenant).into_iter().flat_map(|owned| owned.holdings.keys());
+        held.any(|digest| self.objects.get(digest).is_some_and(|object| object.bytes == bytes))
+    }
+
     /// Updates form and last use of an object that the tenant already has, and returns true.
-    /// Otherwise checks the quota and returns false.
-    pub(super) fn renew(
-        &mut self,
-        tenant: &Tenant,
-        quota: &Quota,
-        digest: Digest,
-        wanted: Wanted<'_>,
-    ) -> Result<bool, StoreError> {
-        let Ok(holding) = self.holding(tenant, digest) else {
-            let usage = self.tenants.get(tenant).map(|owned| owned.usage).unwrap_or_default();
-            return quota.admits(&usage, wanted.class, wanted.bytes).map(|()| false);
-        };
+    /// Returns false if it does not have it.
+    pub(super) fn renew(&mut self, tenant: &Tenant, digest: Digest, form: Option<&Form>) -> Result<bool, StoreError> {
+        let Ok(holding) = self.holding(tenant, digest) else { return Ok(false) };
         holding.used_s = now_s();
-        let is_other = wanted.form.is_some() && wanted.form != holding.form.as_ref();
+        let is_other = form.is_some() && form != holding.form.as_ref();
         if is_other {
-            holding.form = wanted.form.cloned();
+            holding.form = form.cloned();
         }
         self.used.insert((tenant.clone(), digest));
         if is_other {
@@ -136,9 +148,9 @@ impl State {
         Ok(true)
     }
 
-    /// The bytes of an object, if they are in memory.
-    pub(super) fn in_memory(&mut self, digest: Digest) -> Option<Arc<Sealed>> {
-        let content = self.objects.get(&digest)?.memory.clone()?;
+    /// The bytes of an object, if they are in memory and `fits`.
+    pub(super) fn in_memory(&mut self, digest: Digest, fits: impl FnOnce(&Sealed) -> bool) -> Option<Arc<Sealed>> {
+        let content = self.objects.get(&digest)?.memory.clone().filter(|content| fits(content))?;
         self.counters.found_in_memory += 1;
         self.touch(digest);
         Some(content)
@@ -232,6 +244,7 @@ mod tests {
             graphs: BTreeMap::new(),
             instances: BTreeMap::new(),
             held_bundles: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             residents: BTreeSet::new(),
             in_memory_bytes: 0,
             uses: 0,

@@ -331,7 +331,9 @@ pub(crate) fn run(args: Args, log: LogControl) -> Result<()> {
     let symbols = args.symbols.ranges()?;
     let (mut config, devices) = args.config()?;
     config.log = Some(log);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.enable_all().thread_name("atoll-http").max_blocking_threads(limits::BLOCKING_THREADS_MAX);
+    let runtime = runtime.build()?;
     let compiler = compiler::service(&devices.device_names(), symbols);
     // Kept until the daemon ends: what drops it removes the groups.
     let groups = groups::enter(&config.identity.access);

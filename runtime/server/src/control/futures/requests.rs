@@ -5,10 +5,10 @@ use crate::control::Control;
 use crate::control::invoke::Plans;
 use crate::control::requests::{Answered, plain};
 use crate::control::session::Session;
-use crate::identity::Principal;
+use crate::identity::{Principal, Reason};
 use crate::inference::passed;
 use atoll_control::{Answer, Attachments, Call, DeferredCall, Input, Invoke, InvokeGraph, Refusal, RefusalKind};
-use atoll_engine::Tenant;
+use atoll_engine::{Class, Tenant};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,7 +61,10 @@ impl Control {
             }
         };
         match &*ended {
-            Ok(kept) => kept.answer(),
+            Ok(kept) => {
+                let answered = kept.answer(&self.held, &principal.tenant);
+                self.counted(principal, Class::BestEffort, Reason::Objects, answered)
+            }
             Err(refusal) => Err(refusal.clone()),
         }
     }

@@ -43,8 +43,13 @@ fn tenants_of_a_gpu_receive_their_quotas() -> Result<()> {
         let share = ShareRequest { sm_partition: 100.0, quota_request: quota, quota_limit: quota, group: 0 };
         handle.place_share(tenant(name)?, ShareSpec::new(&share)?)?;
         let key = FunctionKey { tenant: name.parse()?, name: "model".into() };
-        let options =
-            FunctionOptions { key, class: Class::BestEffort, queue_capacity: None, lane: Default::default(), batching: None };
+        let options = FunctionOptions {
+            key,
+            class: Class::BestEffort,
+            queue_capacity: None,
+            lane: Default::default(),
+            batching: None,
+        };
         loaded.beside(&bundle, options)
     });
     let [small, large] = functions;

@@ -208,9 +208,9 @@ impl Device {
     /// The device time of a client since a window began, up to now.
     pub(crate) fn received_since(&self, client: ClientId, window: u64) -> u64 {
         let worker = &self.workers[&client];
-        let running = worker.launch.map_or(0, |launch| {
-            self.now.min(launch.ends).saturating_sub(launch.began.max(window * self.window))
-        });
+        let running = worker
+            .launch
+            .map_or(0, |launch| self.now.min(launch.ends).saturating_sub(launch.began.max(window * self.window)));
         worker.used.range(window..).map(|(_, used)| used).sum::<u64>() + running
     }
 

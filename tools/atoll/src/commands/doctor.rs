@@ -173,3 +173,19 @@ fn text(findings: &[Finding]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_the_divisions_of_a_device_guarantee() {
+        let text = text(&[shares(&[Division::Threads, Division::Mig])]);
+        assert_eq!(
+            text,
+            "ok  shares       lanes of the host: compute units of a client: exactly its own; memory bandwidth: shared; \
+             a fault ends: the process of its tenant. MIG: compute units of a client: exactly its own; memory \
+             bandwidth: its own; a fault ends: the instance\n"
+        );
+    }
+}

@@ -54,14 +54,14 @@ fn tenants_of_a_gpu_receive_their_quotas() -> Result<()> {
     });
     let [small, large] = functions;
     let (small, large) = (small?, large?);
+    let repeat = |function: &Loaded| -> Result<()> {
+        while !is_over.load(Ordering::Relaxed) {
+            function.check(&model, &case)?;
+        }
+        Ok(())
+    };
+    let (repeat, small, large) = (&repeat, &small, &large);
     let part = std::thread::scope(|scope| -> Result<f64> {
-        let repeat = |function: &Loaded| -> Result<()> {
-            while !is_over.load(Ordering::Relaxed) {
-                function.check(&model, &case)?;
-            }
-            Ok(())
-        };
-        let (repeat, small, large) = (&repeat, &small, &large);
         // Two requests of each tenant at a time, so that it always has work.
         let busy = [small, small, large, large].map(|function| scope.spawn(move || repeat(function)));
         let clients = (tenant("small")?, tenant("large")?);

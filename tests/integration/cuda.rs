@@ -197,6 +197,8 @@ fn doctor_reports_where_kernels_read_epochs() -> Result<()> {
             && said.contains("MPS is not running"),
         "{said}"
     );
+    let shares = "shares       green contexts: compute units of a client: exactly its own; memory bandwidth: shared";
+    ensure!(said.contains(shares) && !said.contains("MPS: compute units"), "{said}");
     Ok(())
 }
 
@@ -205,7 +207,7 @@ fn an_mps_client_detaches_when_its_daemon_is_killed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let service = folder.path().join("mps");
     let variables = stand_in::install_mps(folder.path(), &service)?;
-    let daemon = faulty_daemon_in(folder.path(), &["--mps", "50"], &variables)?;
+    let daemon = faulty_daemon_in(folder.path(), &["--mps", "50"], "", &variables)?;
     let harmless = answer(send(&daemon.http, HARMLESS, "{}")?)?;
     ensure!(harmless.starts_with("HTTP/1.1 200"), "{harmless}");
     let doctor = stand_in::command(&atoll(), folder.path(), "")?
@@ -214,6 +216,9 @@ fn an_mps_client_detaches_when_its_daemon_is_killed() -> Result<()> {
         .output()?;
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
     ensure!(doctor.contains("MPS is running"), "{doctor}");
+    let mps = "MPS: compute units of a client: at most its percentage, any of them; memory bandwidth: shared; a fault \
+               ends: perhaps all clients of the GPU";
+    ensure!(doctor.contains(mps), "{doctor}");
     let journal = || std::fs::read_to_string(service.join("journal")).unwrap_or_default();
     let first = |what: &str| journal().lines().find_map(|line| line.strip_prefix(what)?.trim().parse::<i32>().ok());
     let (control, executor) = first("start").zip(first("client")).context("a control daemon and its client")?;
@@ -310,17 +315,23 @@ fn single_kernels_run_on_a_gpu_and_a_fault_is_told() -> Result<()> {
 
 /// A daemon on a GPU with a function that faults on request.
 fn faulty_daemon(folder: &Path, options: &[&str]) -> Result<Daemon> {
-    faulty_daemon_in(folder, options, &[])
+    faulty_daemon_in(folder, options, "", &[])
 }
 
-fn faulty_daemon_in(folder: &Path, options: &[&str], variables: &[(&'static str, OsString)]) -> Result<Daemon> {
+/// The same, on a GPU that behaves according to `stand_in`.
+pub(crate) fn faulty_daemon_in(
+    folder: &Path,
+    options: &[&str],
+    stand_in: &str,
+    variables: &[(&'static str, OsString)],
+) -> Result<Daemon> {
     let repository = folder.join("repository");
     std::fs::create_dir(&repository)?;
     let compile = CompileOptions { targets: vec![Target::NVIDIA], ..CompileOptions::default() };
     pack(&root().join("tests/functions/faulty.toml"), &repository.join("faulty.kg"), &compile, &Silent)?;
-    stand_in::install(folder)?;
+    atoll_tests::stand_in::install(folder)?;
     let options = [&["--device", "cuda"], options].concat();
-    Daemon::start_in(&repository, folder, &options, &[&environment(folder, "")[..], variables].concat())
+    Daemon::start_in(&repository, folder, &options, &[&environment(folder, stand_in)[..], variables].concat())
 }
 
 fn is_ready(daemon: &Daemon) -> Result<bool> {

@@ -25,6 +25,7 @@ mod cuda;
 mod cuda_network;
 mod cuda_resume;
 mod cuda_sessions;
+mod cuda_shares;
 mod cuda_stored;
 mod cuda_suspend;
 mod dkp;

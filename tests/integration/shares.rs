@@ -3,7 +3,9 @@
 use crate::control::{Setup, refusal};
 use anyhow::{Context, Result, ensure};
 use atoll_client::{Call, Class, InstanceReport, InstanceResize, InstanceSpec, RefusalKind, Tensor};
+use atoll_device::{Division, Guarantees};
 use atoll_tests::http::ask;
+use atoll_tests::root;
 use serde_json::json;
 
 const CONFIG: &str = "[tenant.vision]\nquota_request = 0.2\nquota_limit = 0.5\n";
@@ -123,6 +125,20 @@ fn an_instance_has_a_class_of_its_own() -> Result<()> {
     let (kind, message) = refusal(vision.invoke(call("fast")))?;
     ensure!(kind == RefusalKind::Denied && message.contains("best-effort work only"), "{message}");
     vision.invoke(call("fast").class(Class::BestEffort))?;
+    Ok(())
+}
+
+/// The table of the guide is that of the program.
+#[test]
+fn the_guide_says_what_each_division_guarantees() -> Result<()> {
+    let guide = std::fs::read_to_string(root().join("docs/guide/shares.md"))?;
+    let rows = guide.lines().skip_while(|line| !line.starts_with("| division |")).skip(2);
+    let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
+    let row = |division: Division| {
+        let Guarantees { name, compute_units, memory_bandwidth, faults } = division.guarantees();
+        format!("| {name} | {compute_units} | {memory_bandwidth} | {faults} |")
+    };
+    ensure!(rows == Division::ALL.map(row), "{rows:?}");
     Ok(())
 }
 

@@ -382,12 +382,12 @@ impl Scheduler {
         while let Some(at) = self.co_scheduled_blocks.iter().position(|other| other.beside == launch) {
             let CoScheduled { task: id, blocks, charge_ns, .. } = self.co_scheduled_blocks.remove(at);
             let task = self.tasks.get_mut(&id).expect("a task outlives its blocks");
-            if let Some(tokens) = &mut self.tokens {
-                tokens.charge(self.now, task.spec.client, charge_ns);
-            }
             let ran = matches!(end, LaunchEnd::Complete | LaunchEnd::Evicted).then_some(blocks);
             let progress = task.co_scheduled_ended(ran);
             if ran.is_some() {
+                if let Some(tokens) = &mut self.tokens {
+                    tokens.charge(self.now, task.spec.client, charge_ns);
+                }
                 self.note_best_effort_progress();
             }
             self.proceed(id, progress, actions);

@@ -171,6 +171,15 @@ impl DeviceScheduler {
         self.device.measured = Some((launch, busy));
     }
 
+    /// The device time that blocks of a client were charged, in nanoseconds, because they were
+    /// co-scheduled in launches of other clients that have ended since the last call. `lane` is the
+    /// lane of its share.
+    pub fn take_padded(&mut self, lane: LaneId, client: ClientId) -> u64 {
+        let Some(at) = self.place_of(lane) else { return 0 };
+        let at = if self.lanes[at].span.is_some() { 0 } else { at };
+        self.lanes[at].tokens.as_mut().map_or(0, |tokens| tokens.take_padded(client))
+    }
+
     /// Moves the shares of a closing lane to the default lane, where its tasks continue. Clients
     /// that have a share in the default lane keep that one. The default lane may then be
     /// overcommitted; still no client gets more than its limit.

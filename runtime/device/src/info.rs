@@ -41,6 +41,9 @@ pub struct DeviceInfo {
     /// Launches a device queue takes before [`Launching::submit`](crate::Launching::submit) says
     /// [`SubmitError::Full`](crate::SubmitError::Full).
     pub queue_capacity: u32,
+    /// What a launch costs beyond the time of its blocks, in nanoseconds. The shortest token is
+    /// derived from it ([`atoll_core::tokens::TokenConfig::for_device`]).
+    pub launch_ns: u64,
     /// How long a launch may run before the device ends it, if it enforces a limit.
     pub time_limit: Option<Duration>,
     /// Threads of the device that keep CPUs of this machine busy while blocks run.

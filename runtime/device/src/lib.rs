@@ -46,6 +46,7 @@ pub mod space;
 pub mod word_table;
 
 mod constants;
+mod division;
 mod domains;
 mod error;
 mod groups;
@@ -62,6 +63,7 @@ mod stream;
 mod telemetry;
 
 pub use constants::Constants;
+pub use division::{Division, Guarantees};
 pub use domains::{DomainState, Domains, PAGE_BYTES_MAX};
 pub use error::{DeviceError, SubmitError};
 pub use groups::{ProcessGroup, ProcessGroups};

@@ -64,13 +64,15 @@ pub struct ShareStatistics {
     pub granted: Ppm,
     /// The compute units to which the client is bound, if any.
     pub bound: Option<Span>,
-    /// The rectangle of the client in the device's layout: thousandths of the time, and compute
+    /// The rectangle of the client in the device's layout: millionths of the time, and compute
     /// units. `None` if the layout has no room for it.
     pub area: Option<Rect>,
     /// Why the client is not bound, if its partition is less than the device.
     pub unbound: Option<String>,
     /// The window to which the quotas apply, in nanoseconds.
     pub window_ns: u64,
+    /// The shortest token of the device, in nanoseconds: 20 times the cost of a launch.
+    pub min_token_ns: u64,
     /// Device time charged to the client since the share was set, in nanoseconds.
     pub received_ns: u64,
     /// Charged device time multiplied by the granted compute units, in nanoseconds of one unit.

@@ -1,7 +1,7 @@
 //! Divides the compute units of one device among its clients with shares: binds each client to
 //! certain units.
 //!
-//! A client is a rectangle of time (its request, in thousandths) and compute units (in the groups
+//! A client is a rectangle of time (its request, in millionths) and compute units (in the groups
 //! that the device assigns). Rectangles do not overlap, so all requests can be kept. Clients whose
 //! rectangles have the same compute units share a lane that is bound to these units. A rectangle's
 //! position in time is not a schedule: it only proves that the requests fit, and tokens are given
@@ -19,8 +19,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Time of a device, in thousandths.
-pub const TIME: u32 = 1000;
+/// Time of a device, in millionths: requests are exact, so three thirds fit side by side.
+pub const TIME: u32 = Ppm::WHOLE.millionths();
 
 /// How a device can be divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +59,11 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Reason::Indivisible => "the device cannot be divided",
-            Reason::Room => "no compute units are free for its part of the time, however the others are arranged",
-            Reason::Lanes => "the device has no lanes left",
+            Reason::Room => {
+                "no compute units are free for its part of the time, however the others are arranged, so its request \
+                 is not guaranteed"
+            }
+            Reason::Lanes => "the device has no lanes left, so its request is not guaranteed",
         })
     }
 }
@@ -69,13 +72,20 @@ impl fmt::Display for Reason {
 struct Client {
     /// Its partition as requested.
     partition: Ppm,
-    /// Its part of the time, in thousandths, rounded up.
+    /// Its part of the time, in millionths.
     time: u32,
     /// Groups of compute units, rounded up.
     rows: u32,
     /// Whether it gets the whole device; see [`Layout::is_whole`].
     is_whole: bool,
     at: Result<Rect, Reason>,
+}
+
+impl Client {
+    /// Time times groups of compute units.
+    fn area(&self) -> u64 {
+        u64::from(self.time) * u64::from(self.rows)
+    }
 }
 
 /// The clients of a device and their compute units. Deterministic.
@@ -138,8 +148,8 @@ impl Layout {
         let placed = self.clients.values().filter_map(|client| client.at.ok());
         let free = FreeList::around(TIME, self.all_rows(), placed);
         let holds = free.rects().iter().filter(|room| room.w >= client.time && room.h >= client.rows);
-        let left = holds.map(|room| room.area() - client.time * client.rows).min()?;
-        Some(u64::from(left) * 1_000_000 / u64::from((TIME * self.all_rows()).max(1)))
+        let left = holds.map(|room| room.area() - client.area()).min()?;
+        Some(left / u64::from(self.all_rows().max(1)))
     }
 
     /// Whether the bound clients leave at least the area of a share. If not, no arrangement of them
@@ -147,8 +157,8 @@ impl Layout {
     pub fn has_area(&self, share: &ShareSpec) -> bool {
         let client = self.client(share);
         let placed = self.clients.values().filter_map(|client| client.at.ok());
-        let taken: u64 = placed.map(|rect| u64::from(rect.area())).sum();
-        taken + u64::from(client.time) * u64::from(client.rows) <= u64::from(TIME) * u64::from(self.all_rows())
+        let taken: u64 = placed.map(Rect::area).sum();
+        taken + client.area() <= u64::from(TIME) * u64::from(self.all_rows())
     }
 
     /// The compute units of a client; `None` if it has no share.
@@ -172,7 +182,7 @@ impl Layout {
         })
     }
 
-    /// The rectangle of a client: `x` and `w` in thousandths of the time, `y` and `h` in compute
+    /// The rectangle of a client: `x` and `w` in millionths of the time, `y` and `h` in compute
     /// units. `None` if the client is not bound.
     pub fn rect(&self, id: ClientId) -> Option<Rect> {
         let client = self.clients.get(&id)?;
@@ -184,7 +194,7 @@ impl Layout {
     /// A client without a place.
     fn client(&self, share: &ShareSpec) -> Client {
         let partition = share.partition();
-        let (time, rows, is_whole) = (thousandths(share.request()), self.rows(partition), self.is_whole(partition));
+        let (time, rows, is_whole) = (share.request().millionths(), self.rows(partition), self.is_whole(partition));
         Client { partition, time, rows, is_whole, at: Err(Reason::Indivisible) }
     }
 
@@ -233,7 +243,7 @@ impl Layout {
         let in_lanes = self.clients.values().filter(|client| !client.is_whole).filter_map(|client| client.at.ok());
         let lanes: BTreeSet<(u32, u32)> = in_lanes.map(|rect| (rect.y, rect.h)).collect();
         let has_lanes = (lanes.len() as u32) < self.device.lanes_max;
-        let mut best: Option<((u8, u32, u32, u32), Rect)> = None;
+        let mut best: Option<((u8, u64, u32, u32), Rect)> = None;
         let mut without_lanes = false;
         for room in free.rects().iter().filter(|room| room.w >= time && room.h >= rows) {
             let inside = |y: &u32| room.y <= *y && y + rows <= room.y + room.h;
@@ -291,15 +301,14 @@ impl Layout {
 }
 
 /// The sort key of clients.
-type Order = fn(&Client) -> (u32, u32);
+type Order = fn(&Client) -> (u64, u32);
 
 const ORDERS: [Order; 4] = [
-    |client| (client.time * client.rows, client.rows),
-    |client| (client.rows, client.time),
-    |client| (client.time, client.rows),
-    |client| (client.rows.max(client.time), client.rows.min(client.time)),
+    |client| (client.area(), client.rows),
+    |client| (client.rows.into(), client.time),
+    |client| (client.time.into(), client.rows),
+    |client| {
+        let (time, units) = (client.time, client.partition.millionths());
+        (time.max(units).into(), time.min(units))
+    },
 ];
-
-fn thousandths(fraction: Ppm) -> u32 {
-    fraction.millionths().div_ceil(1000).max(1)
-}

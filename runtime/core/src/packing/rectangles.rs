@@ -1,7 +1,7 @@
 //! The free rectangles of one device (maximal rectangles, Jylänki 2010).
 
 /// A rectangle of time (`w`, from `x`) and compute units (`h`, from `y`). Units depend on the user:
-/// hundredths of a device in [`super::Packer`]; thousandths of the time and compute units in
+/// hundredths of a device in [`super::Packer`]; millionths of the time and compute units in
 /// [`super::Layout::rect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rect {
@@ -16,8 +16,8 @@ pub struct Rect {
 }
 
 impl Rect {
-    pub(super) fn area(self) -> u32 {
-        self.w * self.h
+    pub(super) fn area(self) -> u64 {
+        u64::from(self.w) * u64::from(self.h)
     }
 
     fn right(self) -> u32 {
@@ -62,11 +62,11 @@ pub(super) enum Fit {
 impl Fit {
     pub(super) const ALL: [Fit; 3] = [Fit::Area, Fit::ShortSide, Fit::Bottom];
 
-    fn score(self, free: &Rect, w: u32, h: u32) -> u32 {
+    fn score(self, free: &Rect, w: u32, h: u32) -> u64 {
         match self {
-            Fit::Area => free.area() - w * h,
-            Fit::ShortSide => (free.w - w).min(free.h - h),
-            Fit::Bottom => free.y + h,
+            Fit::Area => free.area() - Rect { w, h, ..*free }.area(),
+            Fit::ShortSide => (free.w - w).min(free.h - h).into(),
+            Fit::Bottom => (free.y + h).into(),
         }
     }
 }
@@ -101,7 +101,7 @@ impl FreeList {
 
     /// The place of a rectangle: the corner with the smallest `x` and `y` of the best free
     /// rectangle that holds it. Also returns the score of that place; less is better.
-    pub(super) fn place(&self, fit: Fit, w: u32, h: u32) -> Option<(u32, Rect)> {
+    pub(super) fn place(&self, fit: Fit, w: u32, h: u32) -> Option<(u64, Rect)> {
         let holds = self.rects.iter().filter(|free| free.w >= w && free.h >= h);
         let best = holds.min_by_key(|free| (fit.score(free, w, h), free.y, free.x))?;
         Some((fit.score(best, w, h), Rect { x: best.x, y: best.y, w, h }))

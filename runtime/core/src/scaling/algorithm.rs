@@ -1,5 +1,6 @@
 //! The instances that a load needs: Algorithm 1 of FaST-GShare, corrected.
 
+use super::fit::capacity_of;
 use super::profile::{Point, Profile};
 use crate::ids::Nanos;
 use crate::packing::InstanceId;
@@ -83,7 +84,7 @@ impl std::error::Error for ScaleError {}
 /// # Errors
 /// If no point keeps the SLO, or the load needs more than [`INSTANCES_MAX`] instances.
 pub fn scale(profile: &Profile, running: &[Instance], load: u64, slo_ns: u64) -> Result<Change, ScaleError> {
-    let capacity: u64 = running.iter().map(|instance| instance.point.throughput).sum();
+    let capacity = capacity_of(running);
     if load > capacity {
         scale_up(profile, running.len() as u64, load - capacity, slo_ns)
     } else {

@@ -224,7 +224,8 @@ impl Autoscaler {
         let is_still_late = is_late && (needed.is_none() || observed.late > 0);
         if load <= capacity && is_still_late && self.has_passed(now, react_ns) {
             // Measured lateness outweighs the profile: another instance is needed.
-            (load, decision.why) = (capacity + needed.map_or(1, |needed| needed.point.throughput), Why::Late);
+            let more = needed.map_or(1, |needed| needed.point.throughput);
+            (load, decision.why) = (capacity.saturating_add(more), Why::Late);
             self.beyond = needed.map_or(0, |needed| load.saturating_sub(needed.load()));
             self.late_at = Some(now);
             self.recent = Recent::since(now);

@@ -1,5 +1,6 @@
 //! Estimates of a profile: between its measured points, and for functions without one.
 
+use super::predictor::RATE_MAX;
 use super::profile::{Point, Profile, ProfileError};
 
 /// An estimate at resources that were not measured.
@@ -15,7 +16,7 @@ pub struct Estimate {
 impl Profile {
     /// Derives a profile from `service_ns`, the measured device time of a request. Its points have
     /// `partition` percent of the compute units and multiples of `unit` percent of the time.
-    /// Throughput is proportional to the time. The latency is an upper bound: a request pauses in
+    /// Throughput is proportional to the time, up to [`RATE_MAX`]. The latency is an upper bound: a request pauses in
     /// each window of `window_ns` once the quota is used up.
     ///
     /// # Errors
@@ -30,7 +31,8 @@ impl Profile {
             let windows = (service_ns - 1) / allowed + 1;
             let pauses = windows.saturating_mul(window_ns.saturating_sub(allowed));
             let latency_ns = service_ns.saturating_add(pauses);
-            Point { partition, quota, throughput: of_unit.saturating_mul(times.into()), latency_ns }
+            let throughput = of_unit.saturating_mul(times.into()).min(RATE_MAX);
+            Point { partition, quota, throughput, latency_ns }
         };
         let most = 100_u32.checked_div(unit).unwrap_or(1).max(1);
         Profile::new((1..=most).map(point).collect())

@@ -42,7 +42,8 @@ impl ScalingConfig {
         }
         if change.add.len() >= room {
             let added: u64 = change.add.iter().map(|point| point.throughput).sum();
-            change.resize.extend(enlarged(profile, running, load.saturating_sub(capacity + added), slo_ns));
+            let missing = load.saturating_sub(capacity).saturating_sub(added);
+            change.resize.extend(enlarged(profile, running, missing, slo_ns));
         }
         Ok(change)
     }
@@ -58,7 +59,8 @@ impl ScalingConfig {
         let least = self.min_instances as usize;
         change.remove.truncate(running.len().saturating_sub(least));
         let stays = |instance: &&Instance| !change.remove.contains(&instance.id);
-        let left: u64 = running.iter().filter(stays).map(|instance| instance.point.throughput).sum();
+        let left: Vec<Instance> = running.iter().filter(stays).copied().collect();
+        let left = capacity_of(&left);
         let largest = running.iter().filter(stays).max_by_key(|instance| instance.point.area());
         let surplus = left.saturating_sub(load);
         let is_least = running.len() <= least.max(1) && change.remove.is_empty();

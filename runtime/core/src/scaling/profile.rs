@@ -1,6 +1,7 @@
 //! Profiles: the throughput and latency of an instance by its resources, and the checks of a
 //! profile.
 
+use super::predictor::RATE_MAX;
 use std::fmt;
 
 /// Points of one profile: enough for a grid of 32 partitions and 32 quotas.
@@ -51,6 +52,8 @@ pub enum ProfileError {
     Resources(Point),
     /// A point has a throughput of zero.
     NoThroughput(Point),
+    /// A point has a throughput above [`RATE_MAX`].
+    Throughput(Point),
     /// A point has a latency of zero.
     NoLatency(Point),
     /// Two points have the same resources.
@@ -86,6 +89,9 @@ impl Profile {
             }
             if point.throughput == 0 {
                 return Err(ProfileError::NoThroughput(*point));
+            }
+            if point.throughput > RATE_MAX {
+                return Err(ProfileError::Throughput(*point));
             }
             if point.latency_ns == 0 {
                 return Err(ProfileError::NoLatency(*point));
@@ -155,6 +161,9 @@ impl fmt::Display for ProfileError {
             ProfileError::Resources(point) => write!(f, "a point at {point}; 1 to 100 % is possible"),
             ProfileError::NoThroughput(point) => {
                 write!(f, "no throughput at {point}; measure it again, or leave out that row and column")
+            }
+            ProfileError::Throughput(point) => {
+                write!(f, "a throughput above {} requests/s at {point}; measure it again", RATE_MAX / 1_000)
             }
             ProfileError::NoLatency(point) => write!(f, "no latency at {point}; measure it again"),
             ProfileError::Twice(point) => write!(f, "two points at {point}"),

@@ -68,6 +68,9 @@ pub(super) struct Client {
     /// Start and end of the launch time charged last, as one interval.
     pub(super) charged: (u64, u64),
     pub(super) received: u64,
+    /// Time of co-scheduled blocks that was charged and not yet taken by
+    /// [`super::TokenLedger::take_padded`].
+    pub(super) padded: u64,
     pub(super) tokens: u64,
     pub(super) recalls: u64,
 }
@@ -104,6 +107,7 @@ impl Client {
             active_since: 0,
             charged: (0, 0),
             received: 0,
+            padded: 0,
             tokens: 0,
             recalls: 0,
         }
@@ -130,6 +134,16 @@ impl Client {
             }
         }
         self.charged = if from > end { (from, to) } else { (from.min(start), to.max(end)) };
+    }
+
+    /// Charges `ns` nanoseconds of blocks that were co-scheduled in launches of others. They are no
+    /// overrun, since they took no time from other clients.
+    pub(super) fn charge_padding(&mut self, now: u64, ns: u64, window: u64) {
+        let (limit, request, from) = (self.limit, self.request, now.saturating_sub(ns));
+        self.account = self.account.at(now, window, limit).charged(from, now, window, limit);
+        self.asked = self.asked.at(now, window, request).charged(from, now, u64::MAX, window, request);
+        self.received += ns;
+        self.padded += ns;
     }
 
     /// The compute units of its next token.

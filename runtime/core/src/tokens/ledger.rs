@@ -117,7 +117,7 @@ impl TokenLedger {
                 let at = to.place_of(client.id).expect("it was put there");
                 let taken_over = &mut to.clients[at];
                 (taken_over.account, taken_over.asked) = (client.account, client.asked);
-                taken_over.received = client.received;
+                (taken_over.received, taken_over.padded) = (client.received, client.padded);
             }
         }
     }
@@ -226,13 +226,13 @@ impl TokenLedger {
     /// clients, with which they were co-scheduled.
     pub fn charge(&mut self, now: Nanos, client: ClientId, ns: u64) {
         if let Ok(at) = self.place_of(client) {
-            let window = self.config.window;
-            let client = &mut self.clients[at];
-            let limit = client.limit;
-            client.account =
-                client.account.at(now.0, window, limit).charged(now.0.saturating_sub(ns), now.0, window, limit);
-            client.received += ns;
+            self.clients[at].charge_padding(now.0, ns, self.config.window);
         }
+    }
+
+    /// The time that [`TokenLedger::charge`] has charged to a client since the last call.
+    pub(crate) fn take_padded(&mut self, client: ClientId) -> u64 {
+        self.place_of(client).map_or(0, |at| std::mem::take(&mut self.clients[at].padded))
     }
 
     /// The device was lost: no client has launches in flight any more.

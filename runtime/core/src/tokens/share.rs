@@ -32,7 +32,7 @@ impl Ppm {
     }
 
     /// The number of millionths.
-    pub fn millionths(self) -> u32 {
+    pub const fn millionths(self) -> u32 {
         self.0
     }
 
@@ -92,11 +92,13 @@ pub enum ShareError {
         /// The sum, including the new share.
         sum: Ppm,
     },
-    /// Clients that can only run one at a time, because no two of their partitions fit into the
-    /// lane, request more than 100 % of the time.
+    /// Clients of which only some can run at the same time, because no more of their partitions
+    /// fit into the lane, request more time than these have.
     LaneTime {
         /// The sum of their requests, including the new share.
         sum: Ppm,
+        /// How many of them fit side by side.
+        side_by_side: u32,
     },
     /// The lane does not exist, or it is closing.
     Lane(LaneId),
@@ -197,26 +199,71 @@ impl ShareSpec {
     }
 }
 
-/// Rejects shares that a lane cannot honour together. The check of the area (partition times
-/// request) is not enough, because two clients whose partitions exceed the lane never run at the
-/// same time: two shares of 60 % × 0.8 have an area of 96 % and need 160 % of the time.
+/// Rejects shares that a lane cannot honour together.
+///
+/// The check of the area (partition times request) is not enough, because clients whose partitions
+/// exceed the lane never run at the same time: two shares of 60 % × 0.8 have an area of 96 % and
+/// need 160 % of the time. So for each number of clients, those of which no more fit side by side
+/// must not request more time than that many have together.
 pub(crate) fn check_lane(shares: &[ShareSpec]) -> Result<(), ShareError> {
     let area: u128 = shares.iter().map(|share| u128::from(share.partition.0) * u128::from(share.request.0)).sum();
-    if area > 1_000_000_000_000 {
-        return Err(ShareError::LaneArea { sum: saturated((area / 1_000_000) as u64) });
+    if area > u128::from(WHOLE * WHOLE) {
+        return Err(ShareError::LaneArea { sum: saturated((area / u128::from(WHOLE)) as u64) });
     }
-    for share in shares {
-        // The shares above half of the lane that do not fit beside this share. No two of them fit
-        // side by side either.
-        let excludes = |other: &&ShareSpec| other.partition.0 > (1_000_000 - share.partition.0).max(500_000);
-        let others: u64 = shares.iter().filter(excludes).map(|other| u64::from(other.request.0)).sum();
-        let is_one_of_them = excludes(&share);
-        let sum = others + if is_one_of_them { 0 } else { u64::from(share.request.0) };
-        if others > 0 && sum > 1_000_000 {
-            return Err(ShareError::LaneTime { sum: saturated(sum) });
+    let lane = Widest::of(shares);
+    for side_by_side in (1..shares.len() as u64).take_while(|count| count * WHOLE < lane.all()) {
+        if let Some(sum) = lane.wanted(side_by_side).filter(|sum| *sum > side_by_side * WHOLE) {
+            return Err(ShareError::LaneTime { sum: saturated(sum), side_by_side: side_by_side as u32 });
         }
     }
     Ok(())
+}
+
+/// 100 %, in millionths.
+const WHOLE: u64 = Ppm::WHOLE.0 as u64;
+
+/// Shares by their partitions, the largest first.
+struct Widest {
+    /// Partition and request of each, in millionths.
+    shares: Vec<(u64, u64)>,
+    /// `sums[n]` is the sum of the first n requests.
+    sums: Vec<u64>,
+}
+
+impl Widest {
+    fn of(shares: &[ShareSpec]) -> Widest {
+        let figures = |share: &ShareSpec| (u64::from(share.partition.0), u64::from(share.request.0));
+        let mut shares: Vec<(u64, u64)> = shares.iter().map(figures).collect();
+        shares.sort_unstable_by(|a, b| b.cmp(a));
+        let mut sums = vec![0];
+        shares.iter().for_each(|(_, request)| sums.push(sums[sums.len() - 1] + request));
+        Widest { shares, sums }
+    }
+
+    /// The sum of all requests.
+    fn all(&self) -> u64 {
+        self.sums[self.shares.len()]
+    }
+
+    /// The sum of the requests of shares whose partitions satisfy `is_wide`. If a partition does,
+    /// all larger ones must, too.
+    fn sum_of(&self, is_wide: impl Fn(u64) -> bool) -> u64 {
+        self.sums[self.shares.partition_point(|(partition, _)| is_wide(*partition))]
+    }
+
+    /// The largest sum of requests of clients of which at most `count` fit side by side: of those
+    /// with more than the part of the lane that `count + 1` of them could have each; and of a
+    /// client with less than that together with those of which at most `count - 1` fit beside it.
+    /// `None` without clients.
+    fn wanted(&self, count: u64) -> Option<u64> {
+        let is_wide = |partition: u64| partition * (count + 1) > WHOLE;
+        let beside = |(partition, request): (u64, u64)| {
+            let others = self.sum_of(|other| other * count > WHOLE - partition);
+            if others > 0 { others + request } else { 0 }
+        };
+        let narrow = &self.shares[self.shares.partition_point(|(partition, _)| is_wide(*partition))..];
+        narrow.iter().copied().map(beside).chain([self.sum_of(is_wide)]).max()
+    }
 }
 
 fn saturated(millionths: u64) -> Ppm {
@@ -241,10 +288,11 @@ impl fmt::Display for ShareError {
                 "the requests of the lane's clients times their partitions come to {sum} of the lane; \
                  lower a request or a partition, or use another lane"
             ),
-            ShareError::LaneTime { sum } => write!(
+            ShareError::LaneTime { sum, side_by_side } => write!(
                 f,
-                "clients of the lane whose partitions do not fit side by side request {sum} of the time; \
-                 lower a request, or a partition to 50 % or less"
+                "clients of the lane of which at most {side_by_side} fit side by side request {sum} of the time, and \
+                 only {} is there; lower a request or a partition",
+                saturated(u64::from(*side_by_side) * WHOLE)
             ),
             ShareError::Lane(lane) => write!(f, "there is no open lane {} for the share", lane.0),
             ShareError::Clients(max) => {
@@ -298,8 +346,18 @@ mod tests {
         assert_eq!(all(&paper), Ok(()));
         assert_eq!(all(&[(100.0, 0.1), (100.0, 0.9)]), Ok(()));
         assert_eq!(all(&[(30.0, 0.9), (80.0, 0.1)]), Ok(()), "80 and 30 % exclude each other and need 100 %");
-        assert!(all(&[(60.0, 0.8), (60.0, 0.8)]).expect_err("time").contains("request 160 % of the time"));
-        assert!(all(&[(30.0, 0.9), (80.0, 0.2)]).expect_err("time").contains("request 110 % of the time"));
+        for (shares, part) in [
+            (&[(60.0, 0.8), (60.0, 0.8)][..], "at most 1 fit side by side request 160 % of the time"),
+            (&[(30.0, 0.9), (80.0, 0.2)], "at most 1 fit side by side request 110 % of the time"),
+            (&[(40.0, 0.8); 3], "at most 2 fit side by side request 240 % of the time, and only 200 % is there"),
+            (&[(30.0, 0.8); 4], "at most 3 fit side by side request 320 % of the time"),
+            (&[(20.0, 0.9), (41.0, 0.8), (41.0, 0.8)], "at most 2 fit side by side request 250 % of the time"),
+        ] {
+            let error = all(shares).expect_err("time");
+            assert!(error.contains(part), "{shares:?}: {error}");
+        }
+        assert_eq!(all(&[(40.0, 0.6); 3]), Ok(()), "two at a time have 200 % of the time, and 180 % is requested");
+        assert_eq!(all(&[(20.0, 0.4), (41.0, 0.8), (41.0, 0.8)]), Ok(()));
         assert!(all(&[(50.0, 1.0), (50.0, 1.0), (1.0, 1.0)]).expect_err("area").contains("come to 101 %"));
         assert_eq!(all(&[(40.0, 1.0), (40.0, 1.0)]), Ok(()));
     }

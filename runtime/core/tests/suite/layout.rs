@@ -72,6 +72,13 @@ fn the_pods_of_the_paper_are_bound_on_one_device_in_any_order() {
 }
 
 #[test]
+fn requests_that_come_to_all_of_the_time_are_bound_together() {
+    let third = (50.0, 1.0 / 3.0);
+    let found = places(layout(2, 1, 8), &[(50.0, 1.0), third, third, third]);
+    assert_eq!(found, [bound(0, 1), bound(1, 1), bound(1, 1), bound(1, 1)]);
+}
+
+#[test]
 fn devices_round_up_and_say_why_a_client_is_not_bound() {
     // 24 % of two units is one unit, and so is 50 %.
     let mut two = layout(2, 1, 8);

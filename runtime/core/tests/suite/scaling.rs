@@ -75,6 +75,8 @@ fn bad_profiles_and_targets_are_refused_with_the_cause() {
     assert!(
         refused(&|points| points[3].throughput = 0).starts_with("no throughput at 6 % of the compute units × 80 %")
     );
+    let huge = refused(&|points| points[3].throughput = u64::MAX / 50);
+    assert!(huge.starts_with("a throughput above 1000000 requests/s at 6 %"), "{huge}");
     assert!(refused(&|points| points[3].latency_ns = 0).starts_with("no latency at 6 %"));
     assert!(refused(&|points| points[3].partition = 0).starts_with("a point at 0 %"));
     assert!(refused(&|points| points[3].quota = 130).starts_with("a point at 6 % of the compute units × 130 %"));

@@ -1,45 +1,57 @@
-//! Shares together with other rules of the scheduler, event by event: the bound on starvation, and
-//! the bound of the host queue.
+//! Shares together with other rules of the scheduler, event by event: the bound on starvation, the
+//! bound of the host queue, and co-scheduled blocks.
 
 use atoll_core::limits::HOST_QUEUE_TASKS_MAX;
-use atoll_core::tokens::{BusyTime, ShareRequest, ShareSpec, TokenConfig};
+use atoll_core::tokens::{BusyTime, ShareRequest, ShareSpec, ShareState, TokenConfig};
 use atoll_core::{
-    Action, Class, ClientId, DeviceScheduler, Event, LaneId, LaunchEnd, LaunchId, Nanos, Outcome, PreemptLevel,
-    SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
+    Action, Class, ClientId, DeviceScheduler, Event, LaneId, LaunchEnd, LaunchId, LaunchProfile, Nanos, Outcome,
+    PreemptLevel, SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
 };
 use std::collections::VecDeque;
 
 const WINDOW: u64 = 1_000_000;
 /// How long best-effort work may go without progress.
 const WAIT: u64 = 4 * WINDOW;
+/// The time of a launch with one block.
+const BLOCK: u64 = WINDOW / 20;
 
 struct Harness {
     scheduler: DeviceScheduler,
     now: u64,
     launches: VecDeque<(LaunchId, TaskId)>,
     refused: Vec<TaskId>,
+    /// Number of co-scheduled launches.
+    pads: u64,
 }
 
 impl Harness {
     fn new() -> Harness {
+        Harness::with_policy("reset", 1)
+    }
+
+    fn with_policy(policy: &str, compute_units: u32) -> Harness {
         let mut scheduler = DeviceScheduler::new(&SchedulerConfig {
-            policy: policy_by_name("reset").expect("a policy"),
+            policy: policy_by_name(policy).expect("a policy"),
             queues: 2,
             paired_queues: false,
             queue_capacity: 1,
             preempt_level: PreemptLevel::Deactivate,
             can_abort: true,
-            compute_units: 1,
+            compute_units,
             best_effort_wait_ns_max: Some(WAIT),
             perturb: None,
         });
         let config = TokenConfig::for_device(0).with_window(WINDOW, WINDOW / 40).expect("valid settings");
         scheduler.configure_tokens(config);
-        Harness { scheduler, now: 0, launches: VecDeque::new(), refused: Vec::new() }
+        Harness { scheduler, now: 0, launches: VecDeque::new(), refused: Vec::new(), pads: 0 }
     }
 
     fn share(&mut self, client: u32, request: f64, limit: f64) {
-        let share = ShareRequest { sm_partition: 100.0, quota_request: request, quota_limit: limit, group: 0 };
+        self.share_of(client, 100.0, request, limit);
+    }
+
+    fn share_of(&mut self, client: u32, sm_partition: f64, request: f64, limit: f64) {
+        let share = ShareRequest { sm_partition, quota_request: request, quota_limit: limit, group: 0 };
         let share = ShareSpec::new(&share).expect("a valid share");
         let mut actions = Vec::new();
         let set = self.scheduler.set_share(Nanos(self.now), LaneId::DEFAULT, ClientId(client), share, &mut actions);
@@ -58,6 +70,7 @@ impl Harness {
             match action {
                 Action::Prepare { task } => self.send(Event::TaskPrepared { task }),
                 Action::Issue { launch, task, .. } => self.launches.push_back((launch, task)),
+                Action::Pad { .. } => self.pads += 1,
                 Action::FinishTask { task, outcome: Outcome::QueueFull, .. } => self.refused.push(task),
                 _ => {}
             }
@@ -74,7 +87,7 @@ impl Harness {
             steps: vec![Step::Preemptible; steps].into(),
             deadline: None,
             due: None,
-            profiles: None,
+            profiles: Some(vec![Some(profile(class)); steps].into()),
             forks: None,
             ready,
         }));
@@ -82,12 +95,26 @@ impl Harness {
 
     /// The oldest launch on the device ends after `ns`; returns its task.
     fn end(&mut self, ns: u64) -> u64 {
+        self.end_as(ns, LaunchEnd::Complete)
+    }
+
+    fn end_as(&mut self, ns: u64, end: LaunchEnd) -> u64 {
         self.now += ns;
         let (launch, task) = self.launches.pop_front().expect("a launch is on the device");
         self.scheduler.note_busy(launch, BusyTime { ended: Nanos(self.now), ns });
-        self.send(Event::LaunchEnded { launch, end: LaunchEnd::Complete });
+        self.send(Event::LaunchEnded { launch, end });
         task.0
     }
+
+    fn state(&self, client: u32) -> ShareState {
+        let states = self.scheduler.shares(Nanos(self.now), LaneId::DEFAULT);
+        states.into_iter().find(|state| state.client == ClientId(client)).expect("it has a share")
+    }
+}
+
+/// A block that takes 80 or 100 % of [`BLOCK`], by its class.
+fn profile(class: Class) -> LaunchProfile {
+    LaunchProfile::new(1, [if class == Class::RealTime { BLOCK } else { BLOCK / 5 * 4 }])
 }
 
 #[test]
@@ -167,4 +194,42 @@ fn a_task_is_recalled_from_the_end_of_its_token_until_its_launches_end() {
     let share = harness.scheduler.share_of(LaneId::DEFAULT, ClientId(1)).expect("it was set");
     assert_eq!((share.request().millionths(), harness.scheduler.token_config().window_ns()), (100_000, WINDOW));
     assert_eq!(harness.scheduler.share_of(LaneId::DEFAULT, ClientId(2)), None);
+}
+
+/// A client with a quarter of four compute units and a tenth of the time, whose blocks fit into the
+/// launches of a real-time task.
+fn padded() -> Harness {
+    let mut harness = Harness::with_policy("reef", 4);
+    harness.share_of(1, 25.0, 0.1, 0.1);
+    harness.arrive(9, 9, Class::RealTime, 1_000, true);
+    harness.arrive(1, 1, Class::BestEffort, 1_000, true);
+    assert_eq!((harness.end(BLOCK), harness.pads), (9, 1), "the second launch is padded");
+    harness
+}
+
+#[test]
+fn co_scheduled_blocks_are_charged_to_their_client_and_stop_at_its_limit() {
+    let (mut harness, of_block) = (padded(), BLOCK / 5 * 4);
+    harness.end(BLOCK);
+    let state = harness.state(1);
+    assert_eq!((state.used_ns, state.asked_ns, state.received_ns), (of_block, of_block, of_block), "{state:?}");
+    while harness.now < WINDOW - BLOCK {
+        harness.end(BLOCK);
+    }
+    // Its limit is two and a half blocks; the third one is debt.
+    assert_eq!((harness.pads, harness.state(1).used_ns), (3, 3 * of_block));
+    while harness.now < 2 * WINDOW - BLOCK {
+        harness.end(BLOCK);
+    }
+    assert_eq!((harness.pads, harness.state(1).used_ns), (5, 5 * of_block - WINDOW / 10), "the next window pays it");
+    assert_eq!(harness.scheduler.take_padded(LaneId::DEFAULT, ClientId(1)), 5 * of_block);
+    assert_eq!(harness.scheduler.take_padded(LaneId::DEFAULT, ClientId(1)), 0, "it was taken");
+}
+
+#[test]
+fn blocks_of_a_launch_that_failed_are_not_charged() {
+    let mut harness = padded();
+    harness.end_as(BLOCK, LaunchEnd::Failed);
+    let state = harness.state(1);
+    assert_eq!((state.received_ns, harness.scheduler.take_padded(LaneId::DEFAULT, ClientId(1))), (0, 0), "{state:?}");
 }

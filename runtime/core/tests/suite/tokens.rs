@@ -3,4 +3,5 @@
 
 mod device;
 mod events;
+mod lending;
 mod properties;

@@ -24,6 +24,9 @@ const QUEUE_CAPACITY: u32 = 8;
 /// Device queues for further lanes, unless the total would exceed the limit.
 const LANE_QUEUES: u32 = 32;
 
+/// What a launch costs beyond its blocks, in nanoseconds: an asynchronous launch takes 2 to 4 µs.
+const LAUNCH_NS: u64 = 4_000;
+
 /// The configuration of a CUDA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -134,6 +137,7 @@ impl CudaConfig {
             paired_queues: self.has_paired_queues(),
             lane_units: LaneUnits::None,
             queue_capacity: self.queue_capacity,
+            launch_ns: LAUNCH_NS,
             time_limit: None,
             // The completion thread.
             host_threads: 1,

@@ -21,6 +21,7 @@ impl Worker {
         self.note_eviction_latency(task, completion);
         let may_be_evicted = issued.is_raised_by(self.invocation(task).epoch);
         let mut report = self.device.report(completion.launch).unwrap_or_default();
+        let is_shared = self.padding.shared.contains_key(&completion.launch);
         let completion = &self.shared_launch_ended(launch, completion, &mut report, may_be_evicted, now);
         let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
         let place = invocation.submission.chain.locate(step);
@@ -74,6 +75,9 @@ impl Worker {
         self.record_end(completion, launch, end, now);
         self.note_busy(completion, launch, now);
         self.notify_scheduler(Event::LaunchEnded { launch: completion.launch, end });
+        if is_shared {
+            self.note_padded(now);
+        }
         self.cancel_uncertain();
     }
 

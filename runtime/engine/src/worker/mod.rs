@@ -58,6 +58,7 @@ use crate::shared::{Inbox, PanicGuard, Shared};
 use crate::staging::Stager;
 use atoll_core::memory::{Event as MemoryEvent, Memory};
 use atoll_core::residency::ResidencyPolicyEntry;
+use atoll_core::tokens::TokenConfig;
 use atoll_core::{Action, DeviceScheduler, Event, LaunchId, Nanos, PolicyEntry, SchedulerConfig, TaskId};
 use atoll_device::priority::WakePriority;
 use atoll_device::{Device, cpus, priority};
@@ -156,6 +157,8 @@ impl Worker {
             best_effort_wait_ns_max: config.best_effort_wait_max.map(saturating_nanos),
             perturb: config.evict_at_random,
         };
+        let mut core = DeviceScheduler::new(&scheduler);
+        core.configure_tokens(TokenConfig::for_device(info.launch_ns));
         let memory = memory::of_device(info, config, residency_policy);
         let lanes = Lanes::new(info);
         let cores = config.cores.clone().unwrap_or_else(|| CoreShare::alone(info));
@@ -167,7 +170,7 @@ impl Worker {
             launch_ns: u64::MAX,
             device,
             lost: None,
-            scheduler: DeviceScheduler::new(&scheduler),
+            scheduler: core,
             scheduling: scheduler,
             actions: VecDeque::new(),
             pending_actions: Vec::new(),

@@ -111,6 +111,21 @@ impl Worker {
         sharer.meter.close_until(busy.began().0, promise(sharer.share, window_ns));
     }
 
+    /// Adds the time of co-scheduled blocks that have ended to the measurement of their clients.
+    pub(super) fn note_padded(&mut self, now: Nanos) {
+        let lanes: Vec<_> = self.lanes.shares.iter().map(|(client, sharer)| (*client, sharer.lane)).collect();
+        for (client, lane) in lanes {
+            let ns = self.scheduler.take_padded(lane, client);
+            if ns == 0 {
+                continue;
+            }
+            self.charge_units(client, ns);
+            if let Some(sharer) = self.lanes.shares.get_mut(&client) {
+                sharer.meter.received(now.0.saturating_sub(ns), now.0);
+            }
+        }
+    }
+
     /// Interrupts the running blocks of a task whose token has ended. Otherwise a long block would
     /// occupy the device beyond the limit.
     pub(super) fn interrupt_recalled(&mut self, task: TaskId) {
@@ -171,6 +186,7 @@ impl Worker {
             area: self.lanes.layout.rect(client),
             unbound,
             window_ns,
+            min_token_ns: self.scheduler.token_config().min_token_ns(),
             received_ns: state.received_ns,
             received_unit_ns: sharer.received_part_ns * units / 1_000_000,
             received_ratio: meter.received_ratio(),

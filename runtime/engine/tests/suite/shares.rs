@@ -2,10 +2,11 @@
 //! time, so a busy machine slows them down but does not change their results. `atoll bench shares`
 //! measures exact figures.
 
-use crate::toy;
+use crate::{fake, toy};
 use atoll_device::Device;
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::*;
+use atoll_kgraph::Bundle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,17 +22,19 @@ fn start(tenants: &[&str]) -> (Engine, EngineHandle) {
     let engine = Engine::start(Box::new(device), EngineConfig::default()).expect("an engine");
     let handle = engine.handle();
     let bundle = toy::bundle(&target, &toy::compile());
-    for tenant in tenants {
-        let options = FunctionOptions {
-            key: key(tenant),
-            class: Class::BestEffort,
-            queue_capacity: Some(1000),
-            lane: LaneId::DEFAULT,
-            batching: None,
-        };
-        handle.load(bundle.clone(), options).expect("a function");
-    }
+    tenants.iter().for_each(|tenant| load(&handle, tenant, &bundle));
     (engine, handle)
+}
+
+fn load(handle: &EngineHandle, tenant: &str, bundle: &Arc<Bundle>) {
+    let options = FunctionOptions {
+        key: key(tenant),
+        class: Class::BestEffort,
+        queue_capacity: Some(1000),
+        lane: LaneId::DEFAULT,
+        batching: None,
+    };
+    handle.load(bundle.clone(), options).expect("a function");
 }
 
 fn key(tenant: &str) -> FunctionKey {
@@ -65,9 +68,13 @@ impl Busy {
     /// Calls the tenant's function with a number of requests at a time, until it is stopped or a
     /// request fails.
     fn start(handle: &EngineHandle, tenant: &str, instance: Option<&str>, outstanding: usize) -> Busy {
-        let stop = Arc::new(AtomicBool::new(false));
         let input = input(1600);
-        let (handle, request, stopping) = (handle.clone(), request(tenant, instance, &input), stop.clone());
+        Busy::repeat(handle, request(tenant, instance, &input), toy::expected(&input), outstanding)
+    }
+
+    fn repeat(handle: &EngineHandle, request: InvocationRequest, expected: Vec<u8>, outstanding: usize) -> Busy {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (handle, stopping) = (handle.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
             let (send, answers) = channel();
             let submit = || {
@@ -75,7 +82,6 @@ impl Busy {
                 handle.submit(request.clone(), Box::new(move |answer| drop(send.send(answer))));
             };
             (0..outstanding).for_each(|_| submit());
-            let expected = toy::expected(&input);
             let mut left = outstanding;
             while left > 0 {
                 match answers.recv_timeout(Duration::from_secs(60)).expect("an answer") {
@@ -204,6 +210,52 @@ fn instances_have_shares_of_their_own_and_requests_of_a_removed_one_end() {
     let result = answer.recv_timeout(Duration::from_secs(20)).expect("an answer").expect("a result");
     assert!(result.outputs[0].bytes == toy::expected(&input), "a wrong answer");
     assert_eq!(handle.statistics().shares, []);
+    engine.shutdown();
+}
+
+/// Blocks that take longer than the token of their client, or than a window. Each is interrupted
+/// when the first token ends, and runs to its end with the second one.
+#[test]
+fn blocks_longer_than_a_token_end_and_take_no_more_than_the_limit() {
+    // About 20 and 80 ms.
+    for rounds in [12_000_000, 48_000_000] {
+        let (engine, handle) = start(&["calm"]);
+        let target = handle.device_info().targets.last().cloned().expect("an x86-64 CPU of level 3 or above");
+        load(&handle, "long", &toy::dwell_bundle(&target, &toy::compile()));
+        let long = client("long", Some("one"));
+        handle.set_share(long.clone(), LaneId::DEFAULT, share(0.2, 0.2)).expect("it fits");
+        handle.set_share(client("calm", None), LaneId::DEFAULT, share(0.5, 0.5)).expect("it fits");
+        let input: Vec<u32> = std::iter::once(rounds).chain(1..toy::PER_BLOCK).collect();
+        let copied = input.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let blocks = Busy::repeat(&handle, request("long", Some("one"), &input), copied, 1);
+        let calm = Busy::start(&handle, "calm", None, 2);
+        let found = parts(&handle, Duration::from_millis(1_000));
+        let (of_calm, of_long) = (found["tenant calm"], found["long:one"]);
+        assert!(of_calm.of_received > 0.5 && of_long.of_time < 0.35, "{rounds} rounds: {found:?}");
+        let statistics = handle.statistics();
+        assert!(statistics.discarded_ns > 0, "no block was interrupted: {statistics:?}");
+        // A block of it runs, or it pays for one.
+        assert!(handle.remove_share(long));
+        let ended = blocks.thread.join().expect("no wrong answer");
+        let removed = InvokeError::InstanceRemoved("one".into());
+        assert!(ended == Some(removed) || ended == Some(InvokeError::UnknownInstance("one".into())), "{ended:?}");
+        assert_eq!(calm.stop(), None);
+        engine.shutdown();
+    }
+}
+
+#[test]
+fn the_shortest_token_is_twenty_launches_of_the_device() {
+    let shortest = |handle: &EngineHandle| {
+        handle.set_share(client("a", None), LaneId::DEFAULT, share(0.5, 0.5)).expect("it fits");
+        handle.statistics().shares[0].min_token_ns
+    };
+    let (engine, handle) = start(&[]);
+    assert_eq!(shortest(&handle), 20 * handle.device_info().launch_ns);
+    engine.shutdown();
+    let (device, _) = fake::FakeDevice::new(1);
+    let engine = Engine::start(device, EngineConfig::default()).expect("an engine");
+    assert_eq!(shortest(&engine.handle()), 20 * fake::LAUNCH_NS);
     engine.shutdown();
 }
 

@@ -171,7 +171,7 @@ fn entries(statistics: &[EngineStatistics]) -> impl Iterator<Item = ShareEntry> 
 }
 
 fn entry(device: &DeviceStatistics, share: &ShareStatistics) -> ShareEntry {
-    let thousandths = |time: u32| f64::from(time) / f64::from(TIME);
+    let part = |time: u32| f64::from(time) / f64::from(TIME);
     ShareEntry {
         device: device.name.clone(),
         compute_units: device.compute_units,
@@ -179,8 +179,8 @@ fn entry(device: &DeviceStatistics, share: &ShareStatistics) -> ShareEntry {
         area: share.area.map(|area| ShareArea {
             first_unit: area.y,
             units: area.h,
-            time_from: thousandths(area.x),
-            time: thousandths(area.w),
+            time_from: part(area.x),
+            time: part(area.w),
         }),
         unbound: share.unbound.clone(),
         received_unit_s: share.received_unit_ns as f64 / 1e9,

@@ -114,6 +114,7 @@ mod tests {
         assert!(hole.starts_with("no point at 100 % of the compute units × 100 % of the time"), "{hole}");
         let with = |rate| profile(&[&whole[..3], &[point(&[], 1000, 1000, rate)]].concat()).unwrap_err();
         assert!(with(0).starts_with("no throughput at 100 %"), "{}", with(0));
+        assert!(with(u64::MAX / 50).starts_with("a throughput above 1000000"), "{}", with(u64::MAX / 50));
         assert!(with(5_000).contains("less throughput than"), "{}", with(5_000));
         assert!(profile(&[point(&[], 333, 200, 1)]).unwrap_err().contains("whole percents"));
     }

@@ -18,6 +18,7 @@ use crate::device_name::DeviceName;
 use crate::engine::EngineArgs;
 use crate::output::{print, print_json};
 use anyhow::{Result, bail};
+use atoll_device::Division;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -89,10 +90,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             DeviceName::Host => {
                 findings.push(jail::finding(&args.engine));
                 findings.push(groups::finding());
+                findings.push(shares(&[Division::Threads]));
                 findings.extend(trials(args));
             }
-            DeviceName::Cuda(index) => findings.push(gpu(index)),
-            DeviceName::Hip(index) => findings.push(amd_gpu(index)),
+            DeviceName::Cuda(index) => findings.extend(gpu(index)),
+            DeviceName::Hip(index) => {
+                findings.push(amd_gpu(index));
+                if findings.iter().all(|finding| finding.state != State::Bad) {
+                    findings.push(shares(&[Division::UnitMasks]));
+                }
+            }
         }
     }
     if args.json {
@@ -106,18 +113,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// What the ways to divide a device guarantee to clients with shares.
+fn shares(divisions: &[Division]) -> Finding {
+    let divisions: Vec<String> = divisions.iter().map(Division::to_string).collect();
+    Finding::good("shares", divisions.join(". "))
+}
+
 #[cfg(feature = "cuda")]
-fn gpu(index: u32) -> Finding {
-    gpu::finding(index)
+fn gpu(index: u32) -> Vec<Finding> {
+    gpu::findings(index)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpu(_: u32) -> Finding {
-    Finding::bad(
+fn gpu(_: u32) -> Vec<Finding> {
+    vec![Finding::bad(
         "GPU",
         "this program was built without support for NVIDIA GPUs",
         "build it with the cargo feature `cuda`",
-    )
+    )]
 }
 
 #[cfg(feature = "hip")]
@@ -159,4 +172,20 @@ fn text(findings: &[Finding]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_the_divisions_of_a_device_guarantee() {
+        let text = text(&[shares(&[Division::Threads, Division::Mig])]);
+        assert_eq!(
+            text,
+            "ok  shares       lanes of the host: compute units of a client: exactly its own; memory bandwidth: shared; \
+             a fault ends: the process of its tenant. MIG: compute units of a client: exactly its own; memory \
+             bandwidth: its own; a fault ends: the instance\n"
+        );
+    }
 }

@@ -247,10 +247,8 @@ fn text(instances: &[InstanceReport]) -> String {
         if let Some(reason) = &report.refused {
             text += &format!("{name} is set on no device, and requests that name it are refused: {reason}\n");
         }
-        for ShareEntry { device, unbound, .. } in &report.devices {
-            if let Some(reason) = unbound {
-                text += &format!("{name} is not bound to compute units of {device}: {reason}\n");
-            }
+        for entry in &report.devices {
+            text += &of_device(&name, report.sm_partition / 100.0, entry);
         }
         if let Some(reason) = &report.autoscaled {
             let goes = if report.draining { " and is removed when its requests have ended" } else { "" };
@@ -258,6 +256,23 @@ fn text(instances: &[InstanceReport]) -> String {
         }
     }
     text
+}
+
+/// A line that says why a client is not bound to compute units of a device, or that it has more of
+/// them than it asked for.
+fn of_device(name: &str, asked: f64, entry: &ShareEntry) -> String {
+    let ShareEntry { device, unbound, granted, .. } = entry;
+    match unbound {
+        Some(reason) => format!("{name} is not bound to compute units of {device}: {reason}\n"),
+        // Partitions are rounded to a millionth.
+        None if *granted > asked + 1e-6 => format!(
+            "{name} asked for {:.1} % of the compute units of {device} and has {:.1} %: the device assigns whole units \
+             or groups of units\n",
+            asked * 100.0,
+            granted * 100.0
+        ),
+        None => String::new(),
+    }
 }
 
 fn name(report: &InstanceReport) -> String {
@@ -349,7 +364,14 @@ mod tests {
     #[test]
     fn instances_that_lack_something_say_why() {
         let area = atoll_client::ShareArea { first_unit: 2, units: 3, time_from: 0.0, time: 0.5 };
-        let bound = ShareEntry { device: "host:0".into(), compute_units: 8, area: Some(area), ..ShareEntry::default() };
+        let granted = 0.375;
+        let bound = ShareEntry {
+            device: "host:0".into(),
+            compute_units: 8,
+            granted,
+            area: Some(area),
+            ..ShareEntry::default()
+        };
         assert_eq!(units(&bound), "2-4 of 8");
         let one = atoll_client::ShareArea { units: 1, ..area };
         assert_eq!(units(&ShareEntry { area: Some(one), ..bound.clone() }), "2 of 8");
@@ -378,6 +400,8 @@ mod tests {
         assert!(
             text.ends_with(
                 "slow is set on no device, and requests that name it are refused: host:1: it has no room\n\
+                 slow asked for 24.0 % of the compute units of host:0 and has 37.5 %: the device assigns whole units \
+                 or groups of units\n\
                  slow is not bound to compute units of host:0: it is full\n\
                  slow is the autoscaler's and is removed when its requests have ended: the load exceeded the capacity\n"
             ),

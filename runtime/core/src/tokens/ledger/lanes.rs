@@ -9,7 +9,7 @@ use crate::tokens::share::Span;
 impl TokenLedger {
     /// Sets the lane of a client and the compute units to which it is bound. They take effect with
     /// its next token.
-    pub(crate) fn bind(&mut self, client: ClientId, lane: LaneId, span: Option<Span>) {
+    pub fn bind(&mut self, client: ClientId, lane: LaneId, span: Option<Span>) {
         let Ok(at) = self.place_of(client) else { return };
         (self.clients[at].lane, self.clients[at].span) = (lane, span);
         self.is_stale = true;

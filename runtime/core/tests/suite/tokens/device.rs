@@ -1,8 +1,8 @@
 //! A simulated device with a ledger: clients have launches of blocks, in virtual time. Work in one
 //! partition does not slow down work in another.
 
-use atoll_core::tokens::{BusyTime, ShareSpec, ShareState, TokenConfig, TokenLedger};
-use atoll_core::{Class, ClientId, Nanos};
+use atoll_core::tokens::{BusyTime, ShareSpec, ShareState, Span, TokenConfig, TokenLedger};
+use atoll_core::{Class, ClientId, LaneId, Nanos};
 use std::collections::BTreeMap;
 
 /// The work of a client.
@@ -26,6 +26,7 @@ pub(crate) struct Launch {
     pub(crate) reported: u64,
     pub(crate) block: u64,
     pub(crate) partition: u32,
+    pub(crate) span: Option<Span>,
     pub(crate) is_told: bool,
 }
 
@@ -76,6 +77,18 @@ impl Device {
         true
     }
 
+    /// Binds a client to compute units.
+    pub(crate) fn bind(&mut self, client: ClientId, span: Option<Span>) {
+        self.ledger.bind(client, LaneId::DEFAULT, span);
+    }
+
+    /// Everything on the device is gone.
+    pub(crate) fn lose(&mut self) {
+        self.workers.values_mut().for_each(|worker| worker.launch = None);
+        self.leaving.clear();
+        self.ledger.lose_device();
+    }
+
     pub(crate) fn remove(&mut self, client: ClientId) {
         let Some(worker) = self.workers.remove(&client) else { return };
         let mut recalled = Vec::new();
@@ -88,8 +101,7 @@ impl Device {
 
     /// The time of the next event of the device or the ledger.
     pub(crate) fn next(&self) -> Option<u64> {
-        let launches = self.workers.values().filter_map(|worker| worker.launch.as_ref()).chain(self.leaving.values());
-        launches.map(|launch| launch.reported).chain(self.ledger.next_grant().map(|at| at.0)).min()
+        self.launches().map(|launch| launch.reported).chain(self.ledger.next_grant().map(|at| at.0)).min()
     }
 
     /// Advances the time to `now`, and handles all events that are due.
@@ -163,6 +175,7 @@ impl Device {
             reported: ends + std::mem::take(&mut self.late_ns),
             block: work.block,
             partition: token.occupied.millionths(),
+            span: token.occupied_span,
             is_told: false,
         });
         self.ledger.issued(Nanos(self.now), client);
@@ -189,7 +202,25 @@ impl Device {
 
     /// Compute units of the clients that have launches on the device, in millionths.
     pub(crate) fn running(&self) -> u32 {
-        let launches = self.workers.values().filter_map(|worker| worker.launch.as_ref()).chain(self.leaving.values());
-        launches.map(|launch| launch.partition).sum()
+        self.launches().map(|launch| launch.partition).sum()
+    }
+
+    /// The device time of a client since a window began, up to now.
+    pub(crate) fn received_since(&self, client: ClientId, window: u64) -> u64 {
+        let worker = &self.workers[&client];
+        let running = worker
+            .launch
+            .map_or(0, |launch| self.now.min(launch.ends).saturating_sub(launch.began.max(window * self.window)));
+        worker.used.range(window..).map(|(_, used)| used).sum::<u64>() + running
+    }
+
+    /// Whether two clients run on a common compute unit.
+    pub(crate) fn has_overlap(&self) -> bool {
+        let spans: Vec<Span> = self.launches().filter_map(|launch| launch.span).collect();
+        spans.iter().enumerate().any(|(at, span)| spans[at + 1..].iter().any(|other| other.overlaps(*span)))
+    }
+
+    fn launches(&self) -> impl Iterator<Item = &Launch> {
+        self.workers.values().filter_map(|worker| worker.launch.as_ref()).chain(self.leaving.values())
     }
 }

@@ -1,11 +1,13 @@
-//! Properties of the rule `atoll`, in random runs with faults: late completions, launches that
-//! ignore their epochs, a clock that stands still, clients that are removed or resized at any time,
-//! and lost devices.
+//! Properties of the rule `atoll`, in random runs with faults: late completions, a clock that stands
+//! still, clients that are removed or resized at any time, and lost devices. In a third of the runs
+//! launches ignore their epochs, and in another third some work is real-time. In the others no
+//! client starves.
 //!
 //! A failure prints the command that runs its seed alone. `ATOLL_TEST_FULL=1` takes a million
 //! steps.
 
 use super::device::{Device, Work};
+use atoll_core::packing::{Divisible, Layout, Place};
 use atoll_core::rng::Rng;
 use atoll_core::tokens::{ShareRequest, ShareSpec, TokenConfig};
 use atoll_core::{Class, ClientId, Nanos};
@@ -15,6 +17,11 @@ const WINDOW: u64 = 10_000;
 const MIN_TOKEN: u64 = 100;
 const STEPS: u64 = 500;
 const WHOLE: u32 = 1_000_000;
+/// The part of its request that a client gets at least that a layout has bound to compute units. It
+/// is less than all, because the position of its rectangle in time is not a schedule.
+const BOUND_PART: f64 = 0.7;
+/// Windows after which a client that always had work must have received device time.
+const BUSY_WINDOWS: u64 = 8;
 
 fn seeds() -> std::ops::Range<u64> {
     let only: Option<u64> = std::env::var("ATOLL_SEED").ok().map(|seed| seed.parse().expect("ATOLL_SEED is a number"));
@@ -56,6 +63,17 @@ fn work(rng: &mut Rng, real_time: bool) -> Work {
     Work { class, left: 1 + rng.below(10 * WINDOW), launch, block }
 }
 
+/// The special feature of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Some work is real-time. It may take the requests of other clients, up to its limit.
+    RealTime,
+    /// Launches ignore their epochs, so they may take the time of other clients.
+    IgnoredEpochs,
+    /// Neither.
+    Plain,
+}
+
 /// Bounds on the use of a client since its share was set or changed.
 struct Bound {
     /// Index of the first window that counts.
@@ -67,12 +85,19 @@ struct Bound {
 struct Run {
     device: Device,
     rng: Rng,
+    kind: Kind,
     bounds: BTreeMap<ClientId, Bound>,
+    /// The clients that have work, each with the first window since which it always had some, and
+    /// its share has not changed.
+    busy_since: BTreeMap<ClientId, u64>,
 }
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let mut run = Run { device: Device::new(config()), rng: Rng::new(seed), bounds: BTreeMap::new() };
+        let kind = [Kind::Plain, Kind::RealTime, Kind::IgnoredEpochs][(seed % 3) as usize];
+        let (device, rng) = (Device::new(config()), Rng::new(seed));
+        let mut run = Run { device, rng, kind, bounds: BTreeMap::new(), busy_since: BTreeMap::new() };
+        run.device.is_deaf = kind == Kind::IgnoredEpochs;
         run.device.flag_ns = run.rng.below(20);
         for client in 0..2 + run.rng.below(8) {
             run.set(ClientId(client as u32));
@@ -83,6 +108,7 @@ impl Run {
     fn set(&mut self, client: ClientId) {
         let share = share(&mut self.rng, 40);
         if self.device.set(client, share) {
+            self.busy_since.remove(&client);
             let from = self.device.now / WINDOW + 2;
             // Work that runs meanwhile continues.
             let new = Bound { from, block_max: 0, is_real_time: false };
@@ -104,6 +130,11 @@ impl Run {
             }
             4 => self.device.late_ns = self.rng.below(300),
             5 if self.rng.one_in(10) => self.stand_still(),
+            6 if self.rng.one_in(40) => {
+                self.device.lose();
+                assert_eq!((self.device.ledger.occupied(), self.device.ledger.next_grant()), (0, None));
+                self.busy_since.clear();
+            }
             _ => {
                 let next = self.device.next().unwrap_or(self.device.now + 100);
                 let now = next.min(self.device.now + self.rng.below(WINDOW));
@@ -112,10 +143,11 @@ impl Run {
         }
         self.device.advance(self.device.now);
         self.check();
+        self.check_busy();
     }
 
     fn begin_work(&mut self) {
-        let work = work(&mut self.rng, true);
+        let work = work(&mut self.rng, self.kind == Kind::RealTime);
         let clients: Vec<ClientId> = self.device.workers.keys().copied().collect();
         let Some(&client) = clients.get(self.rng.below(clients.len().max(1) as u64) as usize) else { return };
         let worker = self.device.workers.get_mut(&client).expect("listed");
@@ -123,7 +155,8 @@ impl Run {
         if worker.work.is_none() && worker.launch.is_none() {
             worker.work = Some(work);
             let bound = self.bounds.get_mut(&client).expect("every client has one");
-            bound.block_max = bound.block_max.max(work.block);
+            let longest = if self.kind == Kind::IgnoredEpochs { work.launch } else { work.block };
+            bound.block_max = bound.block_max.max(longest);
             bound.is_real_time |= work.class == Class::RealTime;
         }
     }
@@ -171,6 +204,28 @@ impl Run {
             let drains = states.iter().any(|state| state.is_draining);
             let is_reserved = waiting.iter().any(|&(partition, first)| (first || drains) && !fits(partition));
             assert!(is_reserved, "idle compute units at {}: {waiting:?}, free {free}", device.now);
+        }
+    }
+
+    /// Checks that no client starves: one that has had work for [`BUSY_WINDOWS`] has received at
+    /// least a quarter of its request. Nobody arranges the clients of this run, whose partitions
+    /// fit badly, so not all of them can get all of it.
+    fn check_busy(&mut self) {
+        if self.kind != Kind::Plain {
+            return;
+        }
+        let (device, next) = (&self.device, self.device.now / WINDOW + 1);
+        self.busy_since.retain(|client, _| device.workers.get(client).is_some_and(|worker| worker.work.is_some()));
+        for (client, worker) in device.workers.iter().filter(|(_, worker)| worker.work.is_some()) {
+            let from = *self.busy_since.entry(*client).or_insert(next);
+            let elapsed = device.now.saturating_sub(from * WINDOW);
+            let (received, request) = (device.received_since(*client, from), worker.share.request());
+            assert!(
+                elapsed < BUSY_WINDOWS * WINDOW || 4 * received >= request.of(elapsed - WINDOW),
+                "{client:?} got {received} of {} since window {from}, at {}",
+                request.of(elapsed),
+                device.now
+            );
         }
     }
 
@@ -238,6 +293,47 @@ fn a_client_that_always_has_work_gets_its_request() {
             let (used, request) = (worker.used.range(..40).map(|(_, used)| used).sum::<u64>(), worker.share.request());
             let least = request.of(40 * WINDOW) - request.of(WINDOW);
             assert!(used >= least, "{client:?} got {used} of {}", request.of(40 * WINDOW));
+        }
+    });
+}
+
+/// Clients that a layout binds to compute units, as many as it has room for.
+fn bound_clients(rng: &mut Rng) -> Device {
+    let mut device = Device::new(config());
+    let mut layout = Layout::new(Divisible { units: 100, step: 1, lanes_max: 16 });
+    for client in (0..12).map(ClientId) {
+        let (share, mut with) = (share(rng, 60), layout.clone());
+        with.set(client, &share);
+        let has_room = with.places().all(|(_, place)| !matches!(place, Place::Unbound(_)));
+        if has_room && device.set(client, share) {
+            layout = with;
+        }
+    }
+    for (client, place) in layout.places() {
+        device.bind(client, if let Place::Bound(span) = place { Some(span) } else { None });
+    }
+    device
+}
+
+#[test]
+fn clients_bound_to_compute_units_share_none_and_get_their_requests() {
+    for_all(|seed| {
+        let mut rng = Rng::new(seed ^ 0xb0_04d);
+        let mut device = bound_clients(&mut rng);
+        for worker in device.workers.values_mut() {
+            let block = 20 + rng.below(80);
+            let launch = block * (1 + rng.below(30));
+            worker.work = Some(Work { class: Class::BestEffort, left: u64::MAX, launch, block });
+        }
+        device.advance(0);
+        while device.now < 40 * WINDOW {
+            let next = device.next().expect("there is work");
+            device.advance(next);
+            assert!(!device.has_overlap(), "two clients have a compute unit at {}", device.now);
+        }
+        for (client, worker) in &device.workers {
+            let (received, request) = (device.received_since(*client, 0), worker.share.request().of(39 * WINDOW));
+            assert!(received as f64 >= BOUND_PART * request as f64, "{client:?} got {received} of {request}");
         }
     });
 }

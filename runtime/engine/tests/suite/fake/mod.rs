@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 pub(crate) const TARGET: &str = "fake";
 pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
 pub(crate) const QUEUES: u32 = 3;
+pub(crate) const LAUNCH_NS: u64 = 50_000;
 
 /// Lets a test control the device while the engine owns it.
 #[derive(Clone)]
@@ -255,6 +256,7 @@ impl FakeDevice {
             paired_queues: false,
             lane_units: LaneUnits::None,
             queue_capacity: 4,
+            launch_ns: LAUNCH_NS,
             time_limit: None,
             host_threads: 1,
             host_cpus: vec![],

@@ -110,6 +110,25 @@ void size(const struct context *c) {
     p->progress[0] = 1;
 }
 
+/* Copies numbers. A block takes as long as its first number says. */
+void dwell(const struct context *c) {
+    const struct judge_params *p = (const struct judge_params *)c->params;
+    for (uint64_t b = c->block_begin; b < c->block_end; b++) {
+        if (p->progress[b])
+            continue;
+        if ((int32_t)(*p->epoch_word - p->issued_epoch) > 0) {
+            *p->evicted_word = 1;
+            continue;
+        }
+        *(volatile uint64_t *)c->block_word = b;
+        for (volatile uint32_t i = 0; i < p->x[b * PER_BLOCK]; i++) {
+        }
+        for (uint32_t i = b * PER_BLOCK; i < (b + 1) * PER_BLOCK && i < p->n; i++)
+            p->check[i] = p->x[i];
+        p->progress[b] = 1;
+    }
+}
+
 void tick(const struct context *c) {
     const struct judge_params *p = (const struct judge_params *)c->params;
     if (p->progress[0] || c->block_begin == c->block_end)

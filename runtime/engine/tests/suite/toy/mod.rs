@@ -242,6 +242,32 @@ pub(crate) fn checked_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     write(&graph, vec![(0, &own)], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
 }
 
+/// A function that copies its input in one preemptible launch. Blocks may be interrupted: each takes
+/// as many rounds of a loop as its first element says.
+pub(crate) fn dwell_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
+    let (mut graph, mut image) = (graph(&Constants::default()), target(target_name));
+    let n = Expr::from(SymbolId(0));
+    let facts =
+        KernelFacts { params_bytes: 24 + preempt_params::BYTES, preempt_offset: Some(24), ..image.kernels[1].clone() };
+    image.kernels.push(KernelFacts { name: "dwell".into(), ..facts });
+    let address = |buffer| Argument::Buffer { buffer, offset: Expr::Const(0) };
+    let args = vec![address(TMP), address(OUT), Argument::Int { dtype: DType::U32, value: n.clone() }];
+    let grid = [n.ceil_div(i64::from(PER_BLOCK)), 1.into(), 1.into()];
+    graph.nodes.truncate(1);
+    let dwell = Node {
+        name: "dwell".into(),
+        kind: NodeKind::Kernel,
+        reads: vec![TMP],
+        writes: vec![OUT],
+        after: vec![],
+    };
+    graph.nodes.push(dwell);
+    image.launches = vec![None, Some(LaunchSpec::new(KernelId(2), grid, args))];
+    graph.plan.restore_points = restore_points(&graph);
+    let own: Vec<u8> = Constants::default().weights().into_iter().flat_map(u32::to_le_bytes).collect();
+    write(&graph, vec![(0, &own)], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
+}
+
 /// The same function with two sizes that are read back: the first two elements of the input. It
 /// processes as many elements as the second says, which is at most the first.
 pub(crate) fn counted_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {

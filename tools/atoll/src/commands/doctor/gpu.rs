@@ -1,21 +1,22 @@
 //! Describes the GPU of `--device cuda`, and measures how fast an epoch reaches its kernels.
 
-use super::Finding;
+use super::{Finding, shares};
 use anyhow::Result;
-use atoll_device::Device;
+use atoll_device::{Device, Division};
 use atoll_device_cuda::{CudaConfig, CudaDevice, FlagRoute, MpsControl, RouteCost};
 
 /// The smallest amount that a device accepts; nothing runs on it.
 const MEMORY_BYTES: u64 = 1 << 20;
 
-pub(super) fn finding(index: u32) -> Finding {
+pub(super) fn findings(index: u32) -> Vec<Finding> {
     match describe(index) {
-        Ok(detail) => Finding::good("GPU", detail),
-        Err(error) => Finding::bad("GPU", format!("{error:#}"), "models can run with `--device host` instead"),
+        Ok((detail, divisions)) => vec![Finding::good("GPU", detail), shares(&divisions)],
+        Err(error) => vec![Finding::bad("GPU", format!("{error:#}"), "models can run with `--device host` instead")],
     }
 }
 
-fn describe(index: u32) -> Result<String> {
+/// The GPU, and the ways in which it is divided.
+fn describe(index: u32) -> Result<(String, Vec<Division>)> {
     let device = CudaDevice::start(&CudaConfig { index, memory_bytes: Some(MEMORY_BYTES), ..CudaConfig::default() })?;
     let (info, gpu) = (device.info(), device.gpu());
     let version = gpu.driver().version()?;
@@ -47,13 +48,19 @@ fn describe(index: u32) -> Result<String> {
         Ok(units) => format!("; it can be partitioned in units of at least {units} compute units (`--compute-units`)"),
         Err(error) => format!("; {error}"),
     };
-    text += if gpu.name()?.contains(" MIG ") { "; it is a MIG instance" } else { "" };
-    text += match MpsControl::ambient() {
+    let mut divisions = vec![Division::of(info)];
+    if gpu.name()?.contains(" MIG ") {
+        text += "; it is a MIG instance";
+        divisions.push(Division::Mig);
+    }
+    let mps = MpsControl::ambient();
+    divisions.extend(mps.is_some().then_some(Division::Mps));
+    text += match mps {
         Some(control) if control.answers() => "; MPS is running, so several processes use it concurrently",
         Some(_) => "; MPS was started but does not respond, so programs that use the GPU may hang at startup",
         None => "; MPS is not running, so processes are time-sliced (start it with `--mps`)",
     };
-    Ok(text)
+    Ok((text, divisions))
 }
 
 fn cost(cost: Option<RouteCost>) -> String {

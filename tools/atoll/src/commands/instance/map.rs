@@ -5,7 +5,7 @@ use crate::failure::OrUserError;
 use crate::output::print;
 use anyhow::{Context, Result};
 use atoll_client::{InstanceReport, ShareArea};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -24,9 +24,9 @@ pub(super) struct Args {
 /// Columns of the drawing: 2 % of the time each.
 const COLUMNS: usize = 50;
 
-/// Largest number of rows of the drawing; on a device with more compute units, a row stands for
-/// several.
-const ROWS_MAX: u32 = 16;
+/// A device with more compute units has this many rows in the drawing, and one more for each unit
+/// where a rectangle begins or ends. A row stands for the units up to the next row.
+const ROWS: u32 = 16;
 
 /// Width of a device in the picture, in its units; a thousandth of the time is one of them.
 const WIDTH: f64 = 1000.0;
@@ -79,10 +79,21 @@ fn name(report: &InstanceReport) -> String {
     super::name(report) + draining
 }
 
-/// The letter of a client in the drawing.
+/// The character of a client in the drawing: a letter, a digit or, on a device with many clients, a
+/// letter with an accent. A device has at most [`CLIENTS_MAX`] clients.
+///
+/// [`CLIENTS_MAX`]: atoll_core::tokens::CLIENTS_MAX
 fn letter(at: usize) -> char {
-    let letters: Vec<char> = ('A'..='Z').chain('a'..='z').collect();
-    letters[at % letters.len()]
+    let letters = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain('Ā'..);
+    letters.into_iter().nth(at).unwrap_or('?')
+}
+
+/// The first compute unit of each row. The clients are the same on all units of a row.
+fn rows(device: &Device) -> BTreeSet<u32> {
+    let count = device.units.clamp(1, ROWS);
+    let even = (0..count).map(|row| row * device.units / count);
+    let edges = device.placed.iter().flat_map(|(_, area)| [area.first_unit, area.first_unit + area.units]);
+    even.chain(edges.filter(|unit| *unit < device.units)).collect()
 }
 
 fn drawing(devices: &BTreeMap<String, Device>) -> String {
@@ -91,11 +102,9 @@ fn drawing(devices: &BTreeMap<String, Device>) -> String {
         text += "no device has shares\n";
     }
     for (name, device) in devices {
-        let rows = device.units.clamp(1, ROWS_MAX);
         // Writing to a string cannot fail; here and below.
         let _ = writeln!(text, "{name}, {} compute units", device.units);
-        for row in 0..rows {
-            let unit = row * device.units / rows;
+        for unit in rows(device) {
             let _ = write!(text, "{unit:>4} ");
             text.extend((0..COLUMNS).map(|column| cell(device, unit, column)));
             text.push('\n');
@@ -229,12 +238,21 @@ mod tests {
     }
 
     #[test]
-    fn many_units_and_clients_fit_into_a_drawing() {
-        let placed =
-            (0..60).map(|at| (format!("i{at}"), ShareArea { first_unit: at, units: 1, time_from: 0.0, time: 1.0 }));
-        let device = Device { units: 132, placed: placed.collect(), others: Vec::new() };
+    fn each_client_of_a_device_with_many_units_has_a_row() {
+        let area = |first_unit| ShareArea { first_unit, units: 1, time_from: 0.0, time: 1.0 };
+        let placed = vec![("small".to_owned(), area(50)), ("last".to_owned(), area(131))];
+        let device = Device { units: 132, placed, others: Vec::new() };
         let drawn = drawing(&BTreeMap::from([("cuda:0".into(), device)]));
-        assert_eq!(drawn.lines().filter(|line| line.len() == 5 + COLUMNS).count(), ROWS_MAX as usize + 1);
+        let row = |unit: u32, of: &str| format!("{unit:>4} {}\n", of.repeat(COLUMNS));
+        assert!(drawn.contains(&(row(50, "A") + &row(51, "."))) && drawn.contains(&row(131, "B")), "{drawn}");
+        assert_eq!(drawn.lines().count(), 1 + ROWS as usize + 3 + 1 + 2, "{drawn}");
+    }
+
+    #[test]
+    fn each_of_the_clients_of_a_device_has_a_character_of_its_own() {
+        let letters: BTreeSet<char> = (0..atoll_core::tokens::CLIENTS_MAX).map(letter).collect();
+        assert_eq!(letters.len(), atoll_core::tokens::CLIENTS_MAX);
+        assert!(letters.iter().all(|letter| letter.is_alphanumeric()), "{letters:?}");
     }
 
     #[test]

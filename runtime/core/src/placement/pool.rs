@@ -138,6 +138,7 @@ impl Pool {
             self.state.classes.get_mut(class).members.set(id, true);
         }
         self.state.devices[index] = Some(Device::new(spec, classes));
+        self.state.count_kind(spec.kind, true);
         self.state.with_room.set(id, spec.memory_bytes > 0);
         self.refresh(id);
         self.urgent.append(&mut self.parked);
@@ -207,6 +208,7 @@ impl Pool {
         // The device leaves the pool first, so that its requests are not queued for it again.
         let device = self.state.devices[usize::from(id.0)].take().expect("looked up above");
         self.state.with_room.set(id, false);
+        self.state.count_kind(device.spec.kind, false);
         for &class in &device.classes {
             let class = self.state.classes.get_mut(class);
             for set in [&mut class.members, &mut class.active, &mut class.free] {

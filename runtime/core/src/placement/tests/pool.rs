@@ -11,7 +11,8 @@ fn world(policy: &str, devices: u16) -> World {
 }
 
 fn spec(world: &World, class: Class) -> RequestSpec {
-    RequestSpec { function: FunctionId(1), class, arrival: world.now, deadline: None, may_retry: true }
+    let (function, is_batched, arrival) = (FunctionId(1), false, world.now);
+    RequestSpec { function, class, is_batched, arrival, deadline: None, may_retry: true }
 }
 
 fn rejections(world: &World) -> Vec<(u64, RejectReason)> {
@@ -36,6 +37,30 @@ fn real_time_requests_go_at_once_to_where_they_finish_first() {
         let places: Vec<u16> = world.dispatches()[taken..].iter().map(|dispatch| dispatch.1).collect();
         assert_eq!(places.len(), 3, "{}: no slot is needed", entry.name);
         assert!(places.contains(&0) && places.contains(&1), "{}: {places:?}", entry.name);
+    }
+}
+
+#[test]
+fn batched_requests_go_at_once_but_do_not_count_on_preemption() {
+    for entry in PLACEMENTS.iter().filter(|entry| !["static", "exclusive"].contains(&entry.name)) {
+        let mut world = world(entry.name, 2);
+        world.add_timed(2, 10, 0);
+        world.request(1, 1);
+        let busy = world.dispatches()[0].1;
+        for device in [0, 1] {
+            world.send(PoolEvent::Resident { device: DeviceId(device), function: FunctionId(2) });
+        }
+        let batched = RequestSpec { function: FunctionId(2), is_batched: true, ..spec(&world, Class::BestEffort) };
+        world.arrive(2, batched);
+        assert_eq!(world.dispatches()[1..], [(2, 1 - busy)], "{}: the other one is idle", entry.name);
+        // Both devices are about equally late now. One run more or two: later ones join the run that
+        // gathers, so they stay where it is.
+        (3..40).for_each(|request| world.arrive(request, batched));
+        assert_eq!(world.dispatches().len(), 39, "{}: no slot is needed", entry.name);
+        let left = |device| world.pool.state.member(DeviceId(device)).best_effort.left_ns(world.now);
+        assert!(left(busy) <= 35 && left(1 - busy) <= 30, "{}: two runs at most", entry.name);
+        world.request(100, 1);
+        assert_eq!(world.dispatches().last(), Some(&(100, 1 - busy)), "{}: a slot is free there", entry.name);
     }
 }
 
@@ -137,6 +162,7 @@ fn a_full_queue_rejects() {
         let spec = RequestSpec {
             function: FunctionId(1),
             class: Class::BestEffort,
+            is_batched: false,
             arrival: Nanos(0),
             deadline: None,
             may_retry: true,

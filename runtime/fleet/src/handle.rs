@@ -1,14 +1,17 @@
 //! The handle of a fleet, usable from any thread.
 
+mod anew;
 mod choice;
 mod route;
 mod sessions;
 mod shares;
 
+use self::anew::Anew;
+use self::route::Route;
 use crate::dispatcher::{Admitted, DeviceState, Dispatcher, POOL, POOLED};
 use crate::inference::{DeviceTraits, FleetStatus, Inference, Placed};
 use crate::member::{Member, Reopened};
-use crate::placements::Placements;
+use crate::placements::{Placements, Source};
 use crate::placing::Placing;
 use crate::shares::{ShareRefusal, ShareRoom, Shares};
 use atoll_core::DeviceId;
@@ -21,7 +24,6 @@ use atoll_engine::{
     TraceBatch,
 };
 use atoll_kgraph::Bundle;
-use route::Route;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +53,8 @@ struct Shared {
     pool: Option<(&'static str, Dispatcher)>,
     /// A bit for each device that gets no new requests.
     drained: AtomicU64,
+    /// Requests whose functions have to be loaded elsewhere first.
+    anew: Anew,
 }
 
 /// The devices chosen for a function.
@@ -81,8 +85,8 @@ impl FleetHandle {
             _ => None,
         };
         let (placements, shares, drained) = (RwLock::default(), Mutex::default(), AtomicU64::new(0));
-        let standings = RwLock::default();
-        Ok(FleetHandle(Arc::new(Shared { members, names, placements, shares, standings, pool, drained })))
+        let (standings, anew) = (RwLock::default(), Anew::default());
+        Ok(FleetHandle(Arc::new(Shared { members, names, placements, shares, standings, pool, drained, anew })))
     }
 
     fn member(&self, device: DeviceId) -> Option<&dyn Member> {
@@ -177,7 +181,8 @@ impl Inference for FleetHandle {
         }
         // Before room is given to others, so that the function's own shares are set where it is
         // loaded.
-        self.placements_mut().loaded(&function, &devices, self.0.pool.is_some());
+        let source = self.may_move(&bundle, device).then(|| Source { bundle, options });
+        self.placements_mut().loaded(&function, &devices, self.0.pool.is_some(), source);
         self.displace_shares(&function, &failed, false);
         let info = loaded.into_iter().next().map(|(_, info)| info).ok_or(EngineError::ShuttingDown)?;
         Ok(Placed { devices, info })
@@ -257,6 +262,7 @@ impl Inference for FleetHandle {
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
         let pool = self.0.pool.as_ref().map(|(_, pool)| pool);
         let (device, reply) = match (self.route(&request), pool) {
+            (Ok(Route::Anew), _) => return self.submit_anew(request, reply),
             (Ok(Route::Pool(function)), Some(pool)) => return pool.submit(function, request, reply),
             (Ok(Route::Chain(functions, device)), Some(pool)) => {
                 let placed = pool.place_chain(&functions, reply);

@@ -166,6 +166,14 @@ pub enum PoolEvent {
         /// Its group, size, devices and expected times.
         spec: FunctionSpec,
     },
+    /// A function can run on these devices from now on. Its requests in flight continue where they
+    /// are. Ignored for unknown functions.
+    SuitsChanged {
+        /// The function.
+        function: FunctionId,
+        /// Its devices.
+        suits: Suits,
+    },
     /// A function is removed. Its waiting requests are rejected; those in flight finish.
     FunctionRemoved {
         /// The function.

@@ -32,7 +32,9 @@ use atoll_core::placement::{
 };
 use atoll_core::scaling::Decision;
 use atoll_core::{Class, DeviceId, Nanos, TaskId, Tenant};
-use atoll_engine::{ChainRequest, FunctionName, InvocationId, InvocationResult, InvokeError, Reply, TraceBatch};
+use atoll_engine::{
+    ChainRequest, FunctionKey, FunctionName, InvocationId, InvocationResult, InvokeError, Reply, TraceBatch,
+};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::io;
@@ -170,6 +172,17 @@ impl Dispatcher {
             let spec = FunctionSpec { group, constant_bytes, suits, expected: Vec::new() };
             state.handle(now, PoolEvent::FunctionAdded { function, spec }, steps);
             for &(device, _) in devices.iter().filter(|(_, is_resident)| *is_resident) {
+                state.handle(now, PoolEvent::Resident { device, function }, steps);
+            }
+        });
+    }
+
+    /// Sets the devices of a function, of which these have its constants since now.
+    pub(crate) fn set_devices(&self, function: FunctionId, devices: &[DeviceId], resident: &[DeviceId]) {
+        self.with(|state, now, steps| {
+            let suits = Suits::Only(devices.to_vec());
+            state.handle(now, PoolEvent::SuitsChanged { function, suits }, steps);
+            for &device in resident {
                 state.handle(now, PoolEvent::Resident { device, function }, steps);
             }
         });

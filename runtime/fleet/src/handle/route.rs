@@ -14,6 +14,8 @@ pub(super) enum Route {
     Pool(FunctionId),
     /// The pool chooses a device for all functions of a chain, or else it is this one.
     Chain(Vec<FunctionId>, DeviceId),
+    /// The function has to be loaded elsewhere first, since its devices are lost or drained.
+    Anew,
 }
 
 impl FleetHandle {
@@ -40,6 +42,9 @@ impl FleetHandle {
             }
             // The engine of a lost device says why it is lost.
             return self.usable(&[device]).map(Route::Device);
+        }
+        if rest.is_empty() && self.has_to_move(first) {
+            return Ok(Route::Anew);
         }
         let device = self.usable(&common)?;
         // The engine of a lost device says why it is lost.

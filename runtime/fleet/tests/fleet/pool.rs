@@ -227,6 +227,45 @@ fn a_device_that_cannot_take_a_function_is_left_out() {
 }
 
 #[test]
+fn a_function_of_a_lost_device_is_loaded_elsewhere() {
+    for is_lost in [true, false] {
+        let (fleet, notes) = pool(2, "cost");
+        notes[1].is_full.store(true, SeqCst);
+        load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+        load(&fleet, "pinned", &bundle("t", 10, 0), Some("host:0")).unwrap();
+        if is_lost {
+            notes[0].lose();
+        } else {
+            fleet.set_drained("host:0", true).unwrap();
+        }
+        let wait = |answered: &Answered| answered.recv_timeout(Duration::from_secs(60)).expect("an answer");
+        assert!(wait(&submit(&fleet, chain(&["f"])).1).is_some(), "there is no room for it yet");
+        notes[1].is_full.store(false, SeqCst);
+        // It is tried again once a second. A request that waits for it is held in the end.
+        let answered = loop {
+            let answered = submit(&fleet, chain(&["f"])).1;
+            match answered.recv_timeout(Duration::from_millis(10)) {
+                Ok(error) => assert!(error.is_some()),
+                Err(_) => break answered,
+            }
+        };
+        while held(&notes)[1] == 0 {
+            std::thread::yield_now();
+        }
+        notes[1].answer(Ok(()));
+        assert_eq!(wait(&answered), None);
+        assert_eq!(*notes[1].loaded.lock().unwrap(), [FunctionKey::local("f")]);
+        let second = submit(&fleet, chain(&["f"])).1;
+        assert_eq!(held(&notes), [0, 1], "it is a function of the pool there");
+        notes[1].answer(Ok(()));
+        assert_eq!(wait(&second), None);
+        assert!(wait(&submit(&fleet, chain(&["pinned"])).1).is_some(), "it names the device");
+        fleet.unload(&FunctionKey::local("f")).unwrap();
+        assert!(notes[1].loaded.lock().unwrap().is_empty());
+    }
+}
+
+#[test]
 fn chains_go_to_a_device_that_has_all_their_functions() {
     let (fleet, notes) = pool(2, "cost");
     load(&fleet, "everywhere", &bundle("t", 10, 0), None).unwrap();

@@ -37,7 +37,7 @@ fn placed(fleet: &FleetHandle) -> Vec<(u32, Why)> {
 fn call(fleet: &FleetHandle, notes: &[Arc<Notes>], load_ns: u64) -> (usize, Why) {
     let answered = submit(fleet, chain(&["f"])).1;
     let (device, why) = *placed(fleet).last().expect("it was placed");
-    notes[device as usize].answer_after(load_ns, Ok(()));
+    notes[device as usize].answer_after(load_ns, 1_000, Ok(()));
     assert_eq!(answer(&answered), None);
     (device as usize, why)
 }
@@ -109,4 +109,31 @@ fn replicas_are_reclaimed_for_functions_that_do_not_fit() {
     assert_eq!(*notes[device].reclaimed.lock().unwrap(), [FunctionKey::local("a")], "another device has it, too");
     let counts = fleet.devices_state().decisions;
     assert!(counts.placed().any(|(why, count)| (why, count) == ("load", 1)), "{counts:?}");
+}
+
+#[test]
+fn a_slow_device_that_holds_the_constants_does_not_get_what_a_fast_one_finishes_sooner() {
+    let notes: Vec<Arc<Notes>> = (0..2).map(|_| Arc::default()).collect();
+    for (notes, kind) in notes.iter().zip(["cpu", "gpu"]) {
+        *notes.kind.lock().unwrap() = kind.into();
+    }
+    let fleet = fleet_of(&["t", "t"], placing("cost"), &notes);
+    load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+    // Hours, so that no request waits as long as the slow device takes.
+    let run_ns = [50 * LOAD_NS, LOAD_NS];
+    let call = || {
+        let answered = submit(&fleet, chain(&["f"])).1;
+        let device = placed(&fleet).last().expect("it was placed").0 as usize;
+        notes[device].answer_after(0, run_ns[device], Ok(()));
+        assert_eq!(answer(&answered), None);
+        device
+    };
+    let tried: Vec<usize> = (0..5).map(|_| call()).collect();
+    assert_eq!(tried.iter().filter(|device| **device == 0).count(), 1, "each kind is tried: {tried:?}");
+    notes[1].report("f", false);
+    assert_eq!(call(), 1, "it is loaded there");
+    let answers: Vec<Answered> = (0..4).map(|_| submit(&fleet, chain(&["f"])).1).collect();
+    assert_eq!((held(&notes), fleet.devices_state().waiting), (vec![0, 2], 2), "the slow one stays idle");
+    (0..4).for_each(|_| notes[1].answer(Ok(())));
+    assert!(answers.iter().all(|answered| answer(answered).is_none()));
 }

@@ -37,6 +37,8 @@ pub(crate) struct Notes {
     pub(crate) reclaimed: Mutex<Vec<FunctionKey>>,
     /// Constants that came or left, to be reported.
     residency: Mutex<Vec<(FunctionKey, bool)>>,
+    /// The kind of device.
+    pub(crate) kind: Mutex<String>,
     /// Bytes of its memory; 0 for no limit.
     pub(crate) memory_bytes: AtomicU64,
     /// Requests that wait for an answer.
@@ -47,15 +49,16 @@ pub(crate) struct Notes {
 impl Notes {
     /// Answers the request that it was given first.
     pub(crate) fn answer(&self, answer: Result<(), InvokeError>) {
-        self.answer_after(0, answer);
+        self.answer_after(0, 1_000, answer);
     }
 
-    /// Answers the request that it was given first, which has waited this long for constants.
-    pub(crate) fn answer_after(&self, load_ns: u64, answer: Result<(), InvokeError>) {
+    /// Answers the request that it was given first, which has waited this long for constants and then
+    /// run this long.
+    pub(crate) fn answer_after(&self, load_ns: u64, compute_ns: u64, answer: Result<(), InvokeError>) {
         let (_, reply) = self.held.lock().unwrap().pop_front().expect("a request is held");
         reply(answer.map(|()| InvocationResult {
             outputs: Vec::new(),
-            timing: InvocationTiming { compute_ns: 1_000, ..InvocationTiming::default() },
+            timing: InvocationTiming { compute_ns, ..InvocationTiming::default() },
             entered_ns: 0,
             preemptions: 0,
             device: DeviceId(0),
@@ -100,6 +103,10 @@ impl Member for FakeEngine {
 
     fn is_lost(&self) -> bool {
         self.notes.lost.load(SeqCst)
+    }
+
+    fn kind(&self) -> String {
+        self.notes.kind.lock().unwrap().clone()
     }
 
     fn memory_bytes(&self) -> u64 {

@@ -158,15 +158,17 @@ impl Cost {
             let member = state.member(*device);
             member.best_effort.left_ns(now).saturating_add(state.service(function, member))
         };
-        let warm = function.resident.both(free).take(LOOKED_AT).map(|device| (finish(&device), device)).min();
-        if let Some((_, device)) = warm {
+        // A kind of device whose time is unknown counts as the fastest, and is tried first.
+        let is_known = |device: &DeviceId| state.is_mixed() && function.times.knows(state.member(*device).spec.kind);
+        let warm = function.resident.both(free).take(LOOKED_AT);
+        if let Some((.., device)) = warm.map(|device| (finish(&device), is_known(&device), device)).min() {
             return Some(device);
         }
         // Of equal devices the next one in turn: if all are full, loads are divided among them.
         let cold = free.cycle_from(state.cursor).take(LOOKED_AT);
         let device = cold.min_by_key(|device| {
             let cost = finish(device).saturating_add(Cost::load_share(state, function, *device));
-            (cost, state.member(*device).resident_bytes)
+            (cost, is_known(device), state.member(*device).resident_bytes)
         })?;
         Cost::is_worth_loading(now, state, function, device).then_some(device)
     }

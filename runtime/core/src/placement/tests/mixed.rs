@@ -98,6 +98,20 @@ fn no_request_waits_longer_for_a_fast_device_than_a_slow_one_takes() {
 }
 
 #[test]
+fn each_kind_of_device_is_tried_once_and_then_the_faster_one_is_used() {
+    let mut world = world();
+    world.add_function(1, FunctionSpec { constant_bytes: 1, ..FunctionSpec::default() });
+    [CPU, GPU].iter().for_each(|device| resident(&mut world, *device, 1));
+    for request in 1..=6 {
+        world.request(request, 1);
+        let (_, device) = *world.dispatches().last().expect("a device is free");
+        world.now.0 += 1000;
+        world.done(request, if device == GPU { 10 } else { 500 });
+    }
+    assert_eq!((count(&world, CPU), count(&world, GPU)), (1, 5), "{:?}", world.dispatches());
+}
+
+#[test]
 fn a_pool_whose_fast_devices_are_lost_or_drained_uses_the_slow_one() {
     for is_lost in [true, false] {
         let mut world = world();

@@ -150,6 +150,25 @@ fn a_larger_device_takes_what_is_too_large_for_the_others() {
 }
 
 #[test]
+fn a_function_that_comes_to_another_device_runs_there() {
+    for entry in PLACEMENTS {
+        let mut world = world(entry.name, 2);
+        let suits = |device| Suits::Only(vec![DeviceId(device)]);
+        world.add_function(2, FunctionSpec { suits: suits(0), ..FunctionSpec::default() });
+        let of_it = |world: &World, class| RequestSpec { function: FunctionId(2), ..spec(world, class) };
+        (1..=2).for_each(|request| world.arrive(request, of_it(&world, Class::BestEffort)));
+        assert_eq!(world.dispatches(), [(1, 0)], "{}", entry.name);
+        world.functions.get_mut(&FunctionId(2)).expect("added above").suits = suits(1);
+        world.send(PoolEvent::SuitsChanged { function: FunctionId(2), suits: suits(1) });
+        assert_eq!(world.dispatches(), [(1, 0), (2, 1)], "{}", entry.name);
+        world.arrive(3, of_it(&world, Class::RealTime));
+        assert_eq!(world.dispatches()[2..], [(3, 1)], "{}", entry.name);
+        [1, 2, 3].iter().for_each(|request| world.done(*request, 10));
+        world.send(PoolEvent::SuitsChanged { function: FunctionId(9), suits: suits(1) });
+    }
+}
+
+#[test]
 fn a_full_queue_rejects() {
     let policy = placement_by_name("balance").unwrap();
     let mut pool = Pool::new(PoolConfig { waiting_max: 1, ..PoolConfig::new(policy) });

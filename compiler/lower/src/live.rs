@@ -1,16 +1,8 @@
 //! Liveness: the registers whose value may still be read.
 
 use crate::graph::Graph;
+use crate::limits::{MAX_PAIRS, TooLarge};
 use crate::program::{Block, BlockId, Inst, Program, Reg};
-
-/// Limit on the pairs of a block and a register that is live at its start; at 4 bytes each they
-/// take 256 MiB. Large kernels have a few hundred thousand.
-const MAX_PAIRS: usize = 1 << 26;
-
-/// The liveness lists of a kernel would exceed the limit on their total length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more than {MAX_PAIRS} live registers, summed over the starts of all basic blocks")]
-pub struct TooLarge;
 
 /// The registers that are live at the start of each block.
 ///
@@ -43,7 +35,7 @@ impl Live {
                 at_start[block].push(reg as u32);
                 pairs += 1;
                 if pairs > MAX_PAIRS {
-                    return Err(TooLarge);
+                    return Err(TooLarge::LiveRegisters);
                 }
                 work.extend(graph.preds[block].iter().filter(|&&from| writes[from] != reg));
             }

@@ -198,7 +198,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench functions", &many),
         bench("atoll bench graphs", &["--clients", "1", "--seconds", "0.5"]),
         bench("atoll bench kernel", &["--only", "vector_add", "--rounds", "1", "--no-peers"]),
-        bench("atoll bench latency", &["--rt", "null.kg", "--be", "null.kg", "--duration", "0.2"]),
+        bench("atoll bench latency", &["--rt", "null.kg", "--be", "null.kg", "--duration", "0.2", "--daemon"]),
         bench("atoll bench models", &["null", "--threads", "1", "--pairs", "1"]),
         bench("atoll bench overhead", &["--count", "5", "--warm-up", "0"]),
         bench("atoll bench placement", &placement),

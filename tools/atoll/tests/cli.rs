@@ -296,6 +296,13 @@ fn a_model_is_compiled_inspected_and_run() {
         let reason = "`input` is i32 [1, 16]; the model takes f32 [1, 16]";
         assert!(code == 2 && message.contains(reason), "{command:?}: {code}: {message}");
     }
+    let load = ["--rt", &path("null.kg"), "--be", &path("null.kg"), "--rate", "50", "--duration", "0.2"];
+    let bench = [&["bench", "latency", "--daemon", "--json"][..], &load].concat();
+    let found: serde_json::Value = serde_json::from_str(&stdout(&atoll(&bench))).unwrap();
+    for (interface, phase) in [("over_http", "rt_alone"), ("over_ring", "rt_beside")] {
+        let of = &found["daemon"][interface][phase];
+        assert!(of["failed"] == 0 && of["latency"]["count"] == found["rt_alone"]["latency"]["count"], "{found}");
+    }
     let (code, message) = refused(&["compile", &path("null.onnx"), "--target", "vax"]);
     assert!(code == 2 && message.contains("no target vax"), "{code}: {message}");
     std::fs::write(path("bad.onnx"), "not a model").unwrap();

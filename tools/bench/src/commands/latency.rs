@@ -1,6 +1,10 @@
 //! `atoll bench latency`
 
+mod daemon;
+
+use self::daemon::{Doors, Interfaces};
 use super::load::{OpenLoop, WorkingSet, Workload, arrivals};
+use super::served::Served;
 use crate::artifact;
 use crate::engine::EngineArgs;
 use crate::failure::user_error;
@@ -8,12 +12,14 @@ use crate::output::{Align, Table};
 use crate::report::Findings;
 use crate::samples::Distribution;
 use anyhow::Result;
-use atoll_engine::{Class, EngineStatistics, Histogram};
+use atoll_engine::{Class, EngineHandle, EngineStatistics, Histogram};
+use atoll_kgraph::Bundle;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -21,11 +27,13 @@ Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg
   atoll bench latency --rt magika.onnx --be resnet50.onnx --rate 50 --arrivals poisson --duration 60 --json
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --policy sequential
+  atoll bench latency --rt squeezenet.kg --be resnet50.kg --daemon
 
 Real-time requests arrive independently of answers (open loop); best-effort requests follow their answers (closed loop).
 The phases have equal length: real-time alone, best-effort alone, both; all real-time phases have the same arrivals. In
 a further phase real-time requests run alone, and memory of the best-effort model's size is swept between them, to
-separate the effect of cold caches.";
+separate the effect of cold caches. With --daemon, the same arrivals follow once more over HTTP and over rings, each
+alone and beside best-effort requests.";
 
 /// Measure real-time requests alone and beside best-effort load, in this process
 #[derive(Debug, clap::Args)]
@@ -59,6 +67,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
 
+    /// Also send the real-time requests to a daemon in this process, over HTTP and over rings
+    #[arg(long)]
+    daemon: bool,
+
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -82,6 +94,9 @@ struct Report {
     /// Best-effort throughput beside real-time requests, as a share of that alone.
     be_throughput_kept: f64,
     preemption: Preemption,
+    /// The same requests to a daemon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    daemon: Option<Interfaces>,
 }
 
 #[derive(Debug, Serialize)]
@@ -144,55 +159,99 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
             "--rate must be above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds",
         ));
     }
-    let device = args.engine.device_name();
-    let (rt, be) = (artifact::open(&args.rt, device)?, artifact::open(&args.be, device)?);
-    let engine = args.engine.start()?;
-    let handle = engine.handle();
-    let mut working_set = WorkingSet::new(be.weights().len(), handle.device_info().compute_units as usize);
-    let rt = Workload::load(&handle, "rt", &rt, Class::RealTime, args.seed)?;
-    let be = Workload::load(&handle, "be", &be, Class::BestEffort, args.seed)?;
-    let report = measure(args, &rt, &be, &mut working_set, || handle.statistics());
-    engine.shutdown();
-    let report = report?;
+    let report = if args.daemon { beside_a_daemon(args)? } else { in_process(args)? };
     Findings::new(&report, text(&report))
 }
 
-fn measure(
-    args: &Args,
-    rt: &Workload,
-    be: &Workload,
-    working_set: &mut WorkingSet,
-    statistics: impl Fn() -> EngineStatistics,
-) -> Result<Report> {
-    let duration = Duration::from_secs_f64(args.duration);
-    let arrivals = arrivals(args.rate, duration, args.arrivals == Arrivals::Poisson, args.seed);
-    rt.ask()?;
-    be.ask()?;
-    let rt_alone = rt.open_loop(&arrivals).into();
-    let rt_swept = rt.open_loop_swept(&arrivals, working_set).into();
-    let be_alone = be.closed_loop(args.be_concurrency.get());
-    std::thread::sleep(duration);
-    let be_alone: BestEffort = be_alone.stop().into();
-    let before = statistics();
-    let be_beside = be.closed_loop(args.be_concurrency.get());
-    let rt_beside = rt.open_loop(&arrivals).into();
-    let be_beside: BestEffort = be_beside.stop().into();
-    let after = statistics();
-    Ok(Report {
-        rt_alone,
-        rt_swept,
-        rt_beside,
-        be_throughput_kept: be_beside.per_second / be_alone.per_second,
-        be_alone,
-        be_beside,
-        preemption: Preemption {
+fn in_process(args: &Args) -> Result<Report> {
+    let (rt, be) = open(args)?;
+    let engine = args.engine.start()?;
+    let report = Loads::load(args, &engine.handle(), &rt, &be).and_then(|mut loads| loads.measure(args));
+    engine.shutdown();
+    report
+}
+
+/// Measures in this process, and then over the interfaces of a daemon with the same engine.
+fn beside_a_daemon(args: &Args) -> Result<Report> {
+    let (rt, be) = open(args)?;
+    let folder = tempfile::tempdir()?;
+    let (repository, socket) = (folder.path().join("repository"), folder.path().join("atoll.sock"));
+    daemon::place(args, &repository)?;
+    let served =
+        Served::start_with(&args.engine, daemon::MODEL, &repository, folder.path(), None, Some(socket.clone()))?;
+    let report = Loads::load(args, &served.engine(), &rt, &be).and_then(|mut loads| {
+        let report = loads.measure(args)?;
+        let doors = Doors { socket, inputs: loads.rt.inputs().to_vec() };
+        let interfaces = daemon::measure(args, &served, &doors, &loads.arrivals, &loads.be)?;
+        Ok(Report { daemon: Some(interfaces), ..report })
+    });
+    served.stop()?;
+    report
+}
+
+fn open(args: &Args) -> Result<(Arc<Bundle>, Arc<Bundle>)> {
+    let device = args.engine.device_name();
+    Ok((artifact::open(&args.rt, device)?, artifact::open(&args.be, device)?))
+}
+
+/// Both loads of an engine.
+struct Loads {
+    handle: EngineHandle,
+    rt: Workload,
+    be: Workload,
+    working_set: WorkingSet,
+    arrivals: Vec<Duration>,
+}
+
+impl Loads {
+    fn load(args: &Args, handle: &EngineHandle, rt: &Arc<Bundle>, be: &Arc<Bundle>) -> Result<Loads> {
+        let duration = Duration::from_secs_f64(args.duration);
+        Ok(Loads {
+            working_set: WorkingSet::new(be.weights().len(), handle.device_info().compute_units as usize),
+            rt: Workload::load(handle, "rt", rt, Class::RealTime, args.seed)?,
+            be: Workload::load(handle, "be", be, Class::BestEffort, args.seed)?,
+            arrivals: arrivals(args.rate, duration, args.arrivals == Arrivals::Poisson, args.seed),
+            handle: handle.clone(),
+        })
+    }
+
+    fn measure(&mut self, args: &Args) -> Result<Report> {
+        let Loads { handle, rt, be, working_set, arrivals } = self;
+        rt.ask()?;
+        be.ask()?;
+        let rt_alone = rt.open_loop(arrivals).into();
+        let rt_swept = rt.open_loop_swept(arrivals, working_set).into();
+        let be_alone = be.closed_loop(args.be_concurrency.get());
+        std::thread::sleep(Duration::from_secs_f64(args.duration));
+        let be_alone: BestEffort = be_alone.stop().into();
+        let before = handle.statistics();
+        let be_beside = be.closed_loop(args.be_concurrency.get());
+        let rt_beside = rt.open_loop(arrivals).into();
+        let be_beside: BestEffort = be_beside.stop().into();
+        let after = handle.statistics();
+        Ok(Report {
+            rt_alone,
+            rt_swept,
+            rt_beside,
+            be_throughput_kept: be_beside.per_second / be_alone.per_second,
+            be_alone,
+            be_beside,
+            preemption: Preemption::between(&before, &after),
+            daemon: None,
+        })
+    }
+}
+
+impl Preemption {
+    fn between(before: &EngineStatistics, after: &EngineStatistics) -> Preemption {
+        Preemption {
             preemptions: after.preemptions - before.preemptions,
             evicted_launches: after.evicted_launches - before.evicted_launches,
             issued_launches: after.issued_launches - before.issued_launches,
             latency: (&after.preemption_latency).into(),
             rt_start_latency: (&after.rt_start_latency).into(),
-        },
-    })
+        }
+    }
 }
 
 fn text(report: &Report) -> String {
@@ -216,8 +275,16 @@ fn text(report: &Report) -> String {
         ("real-time alone, caches swept", &report.rt_swept),
         ("real-time beside best-effort", &report.rt_beside),
     ];
-    for (name, rt) in phases {
-        row(name, &rt.latency, rt.dropped.to_string(), rt.failed.to_string());
+    let interfaces =
+        report.daemon.as_ref().map_or(Vec::new(), |d| vec![("HTTP", &d.over_http), ("rings", &d.over_ring)]);
+    let over = interfaces.iter().flat_map(|(name, of)| {
+        [
+            (format!("real-time over {name}, alone"), &of.rt_alone),
+            (format!("real-time over {name}, beside"), &of.rt_beside),
+        ]
+    });
+    for (name, rt) in phases.into_iter().map(|(name, rt)| (name.to_owned(), rt)).chain(over) {
+        row(&name, &rt.latency, rt.dropped.to_string(), rt.failed.to_string());
     }
     for (name, be) in [("best-effort alone", &report.be_alone), ("best-effort beside real-time", &report.be_beside)] {
         row(name, &be.latency, String::new(), String::new());
@@ -236,7 +303,9 @@ fn text(report: &Report) -> String {
         p.evicted_launches,
         p.issued_launches
     );
-    for (name, q) in [("a real-time request that evicts", &p.latency), ("any real-time request", &p.rt_start_latency)] {
+    let in_process = [("a real-time request that evicts", &p.latency), ("any real-time request", &p.rt_start_latency)];
+    let over = interfaces.iter().map(|(name, of)| (format!("one that evicts, over {name}"), &of.preemption_latency));
+    for (name, q) in in_process.into_iter().map(|(name, q)| (name.to_owned(), q)).chain(over) {
         let _ = writeln!(
             text,
             "from submission to the first block, {name}: p50 {:.0} µs, p90 {:.0} µs, p99 {:.0} µs, max {:.0} µs ({} \

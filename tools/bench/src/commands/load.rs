@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the answers to the last requests.
-const TAIL: Duration = Duration::from_secs(60);
+pub(crate) const TAIL: Duration = Duration::from_secs(60);
 
 /// Pause of a closed loop after a refused request.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
@@ -54,6 +54,11 @@ impl Workload {
         let metadata = tensor_metadata(bundle.graph(), BufferKind::Input);
         let inputs = InputSpecs::default().tensors(&metadata, &mut Random::new(seed))?;
         Ok(Workload { handle: handle.clone(), function: function.into(), class, inputs })
+    }
+
+    /// The inputs of every request.
+    pub(crate) fn inputs(&self) -> &[Tensor] {
+        &self.inputs
     }
 
     /// Sends one request and waits for the answer; afterwards everything is warm.

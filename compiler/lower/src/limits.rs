@@ -1,8 +1,6 @@
 //! Limits of the analyses. PTX is untrusted input, and some analyses take more than linear time.
 
-/// Limit on the pairs of a block and a register that is live at its start; at 4 bytes each they
-/// take 256 MiB. Large kernels have a few hundred thousand.
-pub(crate) const MAX_PAIRS: usize = 1 << 26;
+use atoll_ptx::flow::TooManyLive;
 
 /// Limit on the steps that the analyses of one kernel take together. A step visits an instruction
 /// or a block once; all steps take a few seconds. Large kernels take about a million.
@@ -11,9 +9,9 @@ pub(crate) const MAX_STEPS: usize = 1 << 26;
 /// A kernel exceeds a limit of the analyses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
-    /// The liveness lists would exceed the limit on their total length.
-    #[error("more than {MAX_PAIRS} live registers, summed over the starts of all basic blocks")]
-    LiveRegisters,
+    /// Too many registers are live across too many blocks.
+    #[error(transparent)]
+    Live(#[from] TooManyLive),
     /// Loops or divergent branches are nested or chained so deeply that their analysis takes too
     /// long.
     #[error("control flow whose analysis takes more than {MAX_STEPS} steps")]

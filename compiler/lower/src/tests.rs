@@ -11,6 +11,8 @@ use crate::live::Live;
 use crate::loops::Loops;
 use crate::program::*;
 use crate::{analysis, read, webs};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 use std::fmt::Write as _;
 
 /// A kernel with this code. `%p` is the predicate of all branches; `%r` is read and written
@@ -87,18 +89,17 @@ fn a_ladder_of_twenty_thousand_rungs_that_is_entered_on_both_sides() {
 }
 
 /// Deterministic pseudo-random numbers.
-struct Numbers(u64);
+struct Numbers(SplitMix64);
 
 impl Numbers {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
+        self.0.next_u64() as usize % limit
     }
 }
 
 /// A program of a few blocks with random terminators, whose code reads and writes three registers.
 fn random_program(seed: u64) -> Program {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Numbers(SplitMix64::seed_from_u64(seed));
     let count = 4 + numbers.below(9);
     let mut program = program("mov.u32 %r, 1; @%p mov.u32 %r, 2; setp.lt.u32 %p, %r, 9;");
     let forms = std::mem::take(&mut program.blocks[ENTRY].insts);

@@ -15,6 +15,7 @@ use crate::node::{Kernels, Node};
 use crate::occupancy::Occupied;
 use crate::parameters::DeviceParameters;
 use crate::report::Report;
+use atoll_core::tokens::Span;
 use atoll_core::{
     Action, Class, ClientId, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry, Step,
     TaskId, TaskSpec,
@@ -30,6 +31,10 @@ use std::sync::Arc;
 pub struct LaneSetup {
     /// The number of compute units.
     pub compute_units: u32,
+    /// The units of the device to which the clients are bound. Such a lane has its shares in the
+    /// ledger of the default lane, and may have units in common with others: clients whose units
+    /// overlap never have tokens at the same time. `None` for a lane with a ledger of its own.
+    pub span: Option<Span>,
     /// The ids of the clients that call in the lane. All other clients call in the default lane.
     pub clients: Vec<String>,
     /// When the lane is closed. From then on its clients call in the default lane.
@@ -48,7 +53,8 @@ pub struct Simulation<'a> {
     pub device: DeviceParameters,
     /// The capacity of each device queue, in launches.
     pub queue_capacity: u32,
-    /// Lanes besides the default one. Together they have at most the compute units of the device.
+    /// Lanes besides the default one. Those without a span have together at most the compute units
+    /// of the device.
     pub lanes: &'a [LaneSetup],
     /// The clients and their loads.
     pub workload: &'a Workload,
@@ -185,6 +191,9 @@ impl<'a> World<'a> {
                 compute_units: lane.compute_units,
             };
             node.scheduler.open_lane(&config).map_err(SimError::Lane)?;
+            if let Some(span) = lane.span {
+                node.scheduler.join_lane(config.lane, span).expect("the lane was just opened");
+            }
             node.device.open_lane(&config);
         }
         Ok(World {

@@ -266,7 +266,7 @@ fn a_model_that_is_not_there_is_named() {
 
 /// A lane with half of an MI50 for some clients.
 fn half(clients: &[&str], closes_at: Option<Nanos>) -> LaneSetup {
-    LaneSetup { compute_units: 30, clients: clients.iter().map(|id| (*id).to_owned()).collect(), closes_at }
+    LaneSetup { compute_units: 30, span: None, clients: clients.iter().map(|id| (*id).to_owned()).collect(), closes_at }
 }
 
 #[test]

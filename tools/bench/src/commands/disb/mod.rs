@@ -230,7 +230,7 @@ fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Plac
     if device.name == "host" {
         device.compute_units = compute_units;
         let profiled =
-            |(name, bundle): (String, Arc<Bundle>)| Ok((name.clone(), profile(&name, &bundle, compute_units)?));
+            |(name, bundle): (String, Arc<Bundle>)| Ok((name.clone(), host_profile(&name, &bundle, compute_units)?));
         return Ok(Place::Simulated(
             device,
             bundles(args, &wanted, DeviceName::Host)?.into_iter().map(profiled).collect::<Result<_>>()?,
@@ -330,7 +330,7 @@ fn bundles(args: &Args, wanted: &BTreeSet<&str>, device: DeviceName) -> Result<B
 }
 
 /// The profile of a model for the smallest inputs, with which it is called.
-fn profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
+pub(super) fn host_profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
     let path = profiler::place(bundle, "host", compute_units).context("neither XDG_CACHE_HOME nor HOME is set")?;
     let advice = || format!("run `atoll profile {} --compute-units {compute_units}`", bundle.path().display());
     let profile =

@@ -1,5 +1,6 @@
 //! The simulation loop: clients, the scheduler and a device in virtual time.
 
+mod dependents;
 mod results;
 mod shares;
 
@@ -20,6 +21,7 @@ use atoll_core::{
     Action, Class, ClientId, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry, Step,
     TaskId, TaskSpec,
 };
+use dependents::Dependents;
 use results::Preemptions;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -73,6 +75,7 @@ pub struct Simulation<'a> {
 /// A call without an answer yet.
 struct Call {
     client: usize,
+    serial: u64,
     arrived: Nanos,
     is_real_time: bool,
     has_begun: bool,
@@ -92,6 +95,8 @@ struct Caller {
     /// Whether a call is running, and whether another one is due. Only used with `as_disb`.
     is_busy: bool,
     is_late: bool,
+    /// The serial number of the call that became due last; see [`Dependents`].
+    serial: u64,
     scheduled: u64,
     dropped: u64,
     latencies: Vec<u64>,
@@ -117,6 +122,7 @@ struct World<'a> {
     closing: BTreeSet<(Nanos, LaneId)>,
     /// Clients whose next call is overdue.
     late: Vec<usize>,
+    dependents: Dependents,
     /// The client of each task, by task id.
     owners: Vec<usize>,
     /// When a real-time call first arrived during best-effort work.
@@ -175,6 +181,7 @@ impl<'a> World<'a> {
                 profiles: model.kernels.iter().map(|kernel| Some(kernel.profile.clone())).collect(),
                 is_busy: false,
                 is_late: false,
+                serial: 0,
                 scheduled: 0,
                 dropped: 0,
                 latencies: Vec::new(),
@@ -213,6 +220,7 @@ impl<'a> World<'a> {
                 .filter_map(|(number, lane)| Some((lane.closes_at?, LaneId(number))))
                 .collect(),
             late: Vec::new(),
+            dependents: Dependents::new(&simulation.workload.clients)?,
             owners: Vec::new(),
             meeting: None,
             now: Nanos(0),
@@ -286,6 +294,7 @@ impl<'a> World<'a> {
     fn due(&mut self, client: usize, at: Nanos) {
         let as_disb = self.simulation.as_disb;
         let caller = &mut self.callers[client];
+        caller.serial = self.dependents.serial(client, caller.scheduled);
         caller.scheduled += 1;
         if as_disb && caller.is_busy {
             caller.dropped += u64::from(std::mem::replace(&mut caller.is_late, true));
@@ -310,6 +319,7 @@ impl<'a> World<'a> {
         let meets_best_effort = is_real_time && is_only_one && !self.node.is_idle();
         let call = Call {
             client,
+            serial: caller.serial,
             arrived,
             is_real_time,
             has_begun: false,
@@ -450,7 +460,11 @@ impl<'a> World<'a> {
         let call = self.calls.remove(&task).expect("a call is finished once");
         let caller = &mut self.callers[call.client];
         match outcome {
-            Outcome::Complete => caller.latencies.push(answered.0 - call.arrived.0),
+            Outcome::Complete => {
+                caller.latencies.push(answered.0 - call.arrived.0);
+                let followers = self.dependents.answered(call.client, call.serial);
+                self.due.extend(followers.into_iter().map(|follower| Reverse((answered, follower))));
+            }
             _ => caller.dropped += 1,
         }
         caller.is_busy = false;

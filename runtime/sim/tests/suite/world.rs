@@ -318,3 +318,35 @@ fn lanes_that_a_device_cannot_have_are_refused() {
     let many: Vec<LaneSetup> = (0..17).map(|_| half(&[], None)).collect();
     assert!(refused(&many).contains("the device queues 64 to 66"));
 }
+
+#[test]
+fn dependent_clients_call_when_all_that_they_follow_have_answers() {
+    let after = |ids: &[&str]| Load::After(ids.iter().map(|id| (*id).to_owned()).collect());
+    let workload = |last: Load| {
+        let clients = vec![
+            client("camera_rt", Class::RealTime, "quick", Load::Periodic(20.0)),
+            client("radar_be", Class::BestEffort, "slow", Load::Periodic(20.0)),
+            client("fusion_be", Class::BestEffort, "quick", after(&["camera_rt", "radar_be"])),
+            client("plan_be", Class::BestEffort, "quick", last),
+        ];
+        Workload { name: "graph".into(), duration_ns: 2_000_000_000, clients }
+    };
+    let models = models();
+    for as_disb in [false, true] {
+        let graph = workload(after(&["fusion_be"]));
+        let simulation = Simulation { as_disb, ..simulation("reset", &graph, &models) };
+        let report = simulate(&simulation).expect("a report");
+        let [camera, radar, fusion, plan] = &report.clients[..] else { panic!("four clients") };
+        // The last answers of the run may arrive after its end.
+        assert!(fusion.scheduled <= radar.served.min(camera.served) && plan.scheduled <= fusion.served, "{report:?}");
+        assert!(fusion.served >= 20 && plan.served + 1 >= fusion.served, "{report:?}");
+        if !as_disb {
+            assert!(radar.served - fusion.scheduled <= 1, "each complete pair has a follower: {report:?}");
+        }
+    }
+    let circle = workload(after(&["plan_be"]));
+    match simulate(&simulation("reset", &circle, &models)) {
+        Err(SimError::Dependency(what)) => assert!(what.contains("follows itself"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+}

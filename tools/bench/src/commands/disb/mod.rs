@@ -20,7 +20,7 @@ use atoll_engine::InputTensor;
 use atoll_kgraph::{BufferKind, Bundle, Profile};
 use atoll_server::tensor_metadata;
 use atoll_sim::{
-    COSTS, DEVICES, DISB, DeviceParameters, FAULTS, FaultCounts, Faults, Model, Report, Simulation, Workload,
+    COSTS, DEVICES, DISB, DeviceParameters, FAULTS, FaultCounts, Faults, Load, Model, Report, Simulation, Workload,
     device_by_name, simulate, watch,
 };
 use plots::Pictures;
@@ -224,6 +224,11 @@ fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Plac
     let wanted: BTreeSet<&str> =
         workloads.iter().flat_map(|workload| &workload.clients).map(|client| client.model.as_str()).collect();
     if let Ok(device) = args.device.parse() {
+        let is_dependent = |client: &&atoll_sim::Client| matches!(client.load, Load::After(_));
+        if let Some(client) = workloads.iter().flat_map(|workload| &workload.clients).find(is_dependent) {
+            let id = &client.id;
+            return Err(users(anyhow!("client `{id}` has a dependent load, which runs on simulated devices only")));
+        }
         return Ok(Place::Real(device, bundles(args, &wanted, device)?));
     }
     let mut device = device(args).or_user_error()?;

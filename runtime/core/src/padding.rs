@@ -11,7 +11,12 @@
 //! may fit fewer blocks on a compute unit than each kernel alone. The modules of a set are ordered
 //! by registers, and each contains the kernels of the ones before it: a launch runs in the first
 //! that contains all its kernels. Rule 2 applies to the occupancy there.
+//!
+//! # Longer blocks
+//! With [`PaddingOptions::delay_permille`], blocks may also end after the launch, as long as the
+//! launches of the real-time task together take at most that much longer.
 
+use crate::ids::TaskId;
 use crate::limits::{PADDING_MODULES_MAX, PADS_MAX, SHARED_PARAMS_BYTES_MAX};
 use std::sync::Arc;
 
@@ -97,11 +102,52 @@ impl PadShape {
     }
 }
 
+/// Options of padding. By default they are off, and the rules are REEF's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PaddingOptions {
+    /// How much longer the launches of a real-time task may take because of co-scheduled blocks, in
+    /// thousandths of their duration alone. 0: co-scheduled blocks end with their launch (rule 1).
+    pub delay_permille: u32,
+}
+
+/// The delay by padding that real-time tasks may still have.
+#[derive(Debug, Default)]
+pub(crate) struct PaddingDelay {
+    pub(crate) options: PaddingOptions,
+    /// The task whose launch was padded last, and its remaining delay in nanoseconds. Other tasks
+    /// begin without one, so that tasks in turn have less than they might.
+    remaining: Option<(TaskId, u64)>,
+}
+
+impl PaddingDelay {
+    /// Adds what a launch of this duration allows to the delay of its task, and returns the sum.
+    pub(crate) fn earn(&mut self, task: TaskId, launch_ns: u64) -> u64 {
+        let before = self.remaining.filter(|(other, _)| *other == task).map_or(0, |(_, ns)| ns);
+        let earned = u128::from(launch_ns) * u128::from(self.options.delay_permille) / 1000;
+        let remaining = before.saturating_add(u64::try_from(earned).unwrap_or(u64::MAX));
+        self.remaining = Some((task, remaining));
+        remaining
+    }
+
+    /// Takes the delay of a launch from what the task has.
+    pub(crate) fn spend(&mut self, task: TaskId, ns: u64) {
+        if let Some((other, remaining)) = &mut self.remaining
+            && *other == task
+        {
+            *remaining = remaining.saturating_sub(ns);
+        }
+    }
+}
+
 /// Chooses the blocks to co-schedule with one launch.
 #[derive(Debug)]
 pub struct Padding {
-    /// Duration of the launch; all co-scheduled blocks have to end within it.
+    /// Duration of the launch.
+    launch_ns: u64,
+    /// Time within which all co-scheduled blocks have to end.
     limit_ns: u64,
+    /// Time in which the co-scheduled blocks end.
+    longest_ns: u64,
     /// Blocks that have to fit on one compute unit: those of the launch, and as many as each
     /// co-scheduled launch runs there at once.
     occupancy_min: u32,
@@ -121,8 +167,11 @@ pub struct Padding {
 impl Padding {
     /// Starts with a launch on a device of `compute_units` compute units.
     pub fn of(launch: &LaunchProfile, compute_units: u32) -> Padding {
+        let launch_ns = launch.alone_ns(compute_units);
         Padding {
-            limit_ns: launch.alone_ns(compute_units),
+            launch_ns,
+            limit_ns: launch_ns,
+            longest_ns: 0,
             occupancy_min: launch.occupancy().min(launch.layers(compute_units)),
             occupancy: launch.occupancy(),
             by_module: launch.by_module(),
@@ -131,6 +180,22 @@ impl Padding {
             set: launch.set,
             pads: 0,
         }
+    }
+
+    /// Allows the co-scheduled blocks to end this much later than the launch.
+    #[must_use]
+    pub fn with_delay(self, delay_ns: u64) -> Padding {
+        Padding { limit_ns: self.launch_ns.saturating_add(delay_ns), ..self }
+    }
+
+    /// Duration of the launch without co-scheduled blocks, in nanoseconds.
+    pub fn launch_ns(&self) -> u64 {
+        self.launch_ns
+    }
+
+    /// How much later than the launch the co-scheduled blocks end, in nanoseconds.
+    pub fn delay_ns(&self) -> u64 {
+        self.longest_ns.saturating_sub(self.launch_ns)
     }
 
     /// Whether more blocks may be co-scheduled.
@@ -164,7 +229,9 @@ impl Padding {
         self.occupancy_min = self.occupancy_min.max(at_once as u32);
         self.room -= candidate.params_room();
         self.pads += 1;
-        Some(PadShape { blocks, compute_units, at_once: at_once as u32 })
+        let shape = PadShape { blocks, compute_units, at_once: at_once as u32 };
+        self.longest_ns = self.longest_ns.max(shape.ns(candidate));
+        Some(shape)
     }
 }
 
@@ -251,6 +318,25 @@ mod tests {
         let mut padding = Padding::of(&in_modules(&[4, 1], 10, &[100, 100]), 60);
         assert_eq!(padding.take(&in_modules(&[4, 1], 20, &[60, 60]), 0).map(|pad| pad.at_once), Some(2));
         assert_eq!(padding.take(&in_modules(&[0, 1], 10, &[10]), 0), None, "one block in that module, two at once");
+    }
+
+    #[test]
+    fn longer_blocks_use_the_delay_that_launches_earn() {
+        let (launch, longer) = (profile(10, &[100]), profile(10, &[130]));
+        let mut padding = Padding::of(&launch, 60).with_delay(29);
+        assert_eq!((padding.take(&longer, 0), padding.delay_ns()), (None, 0));
+        let mut padding = Padding::of(&launch, 60).with_delay(30);
+        assert_eq!(padding.take(&longer, 0).map(|pad| pad.blocks), Some(10));
+        assert_eq!((padding.launch_ns(), padding.delay_ns()), (100, 30));
+
+        let (one, other) = (TaskId(1), TaskId(2));
+        let mut delay = PaddingDelay { options: PaddingOptions { delay_permille: 100 }, ..PaddingDelay::default() };
+        assert_eq!([100, 200].map(|ns| delay.earn(one, ns)), [10, 30]);
+        delay.spend(one, 25);
+        delay.spend(other, 5);
+        assert_eq!(delay.earn(one, 10), 6);
+        assert_eq!(delay.earn(other, 10), 1, "another task begins anew");
+        assert_eq!(PaddingDelay::default().earn(one, u64::MAX), 0, "off by default");
     }
 
     #[test]

@@ -18,8 +18,8 @@ use crate::parameters::DeviceParameters;
 use crate::report::Report;
 use atoll_core::tokens::Span;
 use atoll_core::{
-    Action, Class, ClientId, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry, Step,
-    TaskId, TaskSpec,
+    Action, Class, ClientId, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PaddingOptions,
+    PolicyEntry, Step, TaskId, TaskSpec,
 };
 use dependents::Dependents;
 use results::Preemptions;
@@ -62,6 +62,8 @@ pub struct Simulation<'a> {
     pub workload: &'a Workload,
     /// The models by their names in the workload.
     pub models: &'a BTreeMap<String, Model>,
+    /// The options of padding.
+    pub padding: PaddingOptions,
     /// The fault rates.
     pub faults: Faults,
     /// The seed of all random numbers.
@@ -189,6 +191,7 @@ impl<'a> World<'a> {
         }
         let device = SimDevice::new(&simulation.device).with_faults(&simulation.faults, simulation.seed);
         let mut node = Node::new(simulation.policy, device, simulation.queue_capacity);
+        node.scheduler.configure_padding(simulation.padding);
         for (number, lane) in (1..).zip(simulation.lanes) {
             let begin = simulation.device.queues + (number - 1) * LANE_QUEUES;
             let config = LaneConfig {

@@ -2,7 +2,7 @@
 //! `ATOLL_TEST_FULL=1` runs every device and quota, for longer.
 
 use atoll_core::tokens::{RULES, ShareRequest, ShareSpec, Span, TokenConfig};
-use atoll_core::{Class, LaunchProfile, Nanos, policy_by_name};
+use atoll_core::{Class, LaunchProfile, Nanos, PaddingOptions, policy_by_name};
 use atoll_sim::{
     Client, DeviceParameters, Faults, Kernel, LaneSetup, Load, Model, Received, Report, ShareSetup, Simulation,
     Workload, device_by_name, simulate_shares,
@@ -80,6 +80,7 @@ impl Setup {
             lanes: &self.lanes,
             workload: &workload,
             models: &models,
+            padding: PaddingOptions::default(),
             faults: self.faults,
             seed: 1,
             as_disb: false,

@@ -1,6 +1,6 @@
 //! Workloads on a simulated device: properties that must hold for all parameters.
 
-use atoll_core::{Class, LaunchProfile, Nanos, POLICIES, PreemptLevel, policy_by_name};
+use atoll_core::{Class, LaunchProfile, Nanos, POLICIES, PaddingOptions, PreemptLevel, policy_by_name};
 use atoll_sim::{
     Client, Costs, DEVICES, DeviceParameters, FaultCounts, Faults, Kernel, LaneSetup, Load, Model, Occupied, Report,
     SimError, Simulation, Workload, device_by_name, simulate, watch,
@@ -51,6 +51,7 @@ fn simulation<'a>(policy: &str, workload: &'a Workload, models: &'a BTreeMap<Str
         lanes: &[],
         workload,
         models,
+        padding: PaddingOptions::default(),
         faults,
         seed: 1,
         as_disb: false,
@@ -348,5 +349,34 @@ fn dependent_clients_call_when_all_that_they_follow_have_answers() {
     match simulate(&simulation("reset", &circle, &models)) {
         Err(SimError::Dependency(what)) => assert!(what.contains("follows itself"), "{what}"),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn longer_blocks_pad_as_far_as_the_delay_allows() {
+    // Real-time launches leave half of the device, and best-effort blocks take a fifth longer.
+    let models = BTreeMap::from([model("short", 20, 30, 100), model("long", 100, 300, 120)]);
+    let clients = vec![
+        client("short_rt", Class::RealTime, "short", Load::Poisson(100.0)),
+        client("long_be", Class::BestEffort, "long", Load::Continuous),
+    ];
+    let workload = Workload { name: "padding".into(), duration_ns: 2_000_000_000, clients };
+    for seed in 1..=3 {
+        let run = |delay_permille: u32| {
+            let padding = PaddingOptions { delay_permille };
+            simulate(&Simulation { padding, seed, ..simulation("reef", &workload, &models) }).expect("a report")
+        };
+        let strict = run(0);
+        assert_eq!(strict.padded_launches, 0, "seed {seed}: no block ends with a launch");
+        for permille in [20, 50] {
+            let report = run(permille);
+            assert!(report.padded_launches > 0, "seed {seed}, {permille}: {report:?}");
+            // Padding itself costs 8 thousandths on this device.
+            let most = strict.mean_latency_us(Class::RealTime) * (1.0 + (f64::from(permille) + 10.0) / 1000.0);
+            let mean = report.mean_latency_us(Class::RealTime);
+            assert!(mean <= most, "seed {seed}, {permille}: {mean} µs, at most {most}");
+            let [more, less] = [&report, &strict].map(|report| report.throughput(Class::BestEffort));
+            assert!(more >= less, "seed {seed}, {permille}: {more} per second, {less} without");
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::random::Random;
 use crate::report::Findings;
 use crate::tensors::InputSpecs;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use atoll_core::{Class, POLICIES, PolicyEntry, policy_by_name};
+use atoll_core::{Class, POLICIES, PaddingOptions, PolicyEntry, policy_by_name};
 use atoll_engine::InputTensor;
 use atoll_kgraph::{BufferKind, Bundle, Profile};
 use atoll_server::tensor_metadata;
@@ -116,6 +116,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FAULT=SHARE", value_delimiter = ',')]
     fault: Vec<String>,
 
+    /// Let launches of a real-time call on a simulated device take this much longer together, in
+    /// thousandths, so that longer best-effort blocks pad them
+    #[arg(
+        long,
+        value_name = "PERMILLE",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(0..=1000)
+    )]
+    padding_delay: u32,
+
     /// Measure as DISB does: one outstanding call per client, calls that are due meanwhile are
     /// skipped, and latency counts from the actual start
     #[arg(long)]
@@ -142,6 +152,7 @@ struct Settings {
     compute_units: u32,
     capacity: u32,
     faults: Faults,
+    padding: PaddingOptions,
     seed: u64,
     as_disb: bool,
 }
@@ -161,10 +172,17 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
         .or_else(|| std::thread::available_parallelism().ok()?.try_into().ok())
         .map_or(1, NonZeroU32::get);
     let faults = faults(&args.fault).or_user_error()?;
-    if args.device == "host" && faults != Faults::default() {
-        return Err(users(anyhow!("--fault applies to simulated devices only; use --device sim:…")));
+    if !args.device.starts_with("sim:") && (faults != Faults::default() || args.padding_delay > 0) {
+        return Err(users(anyhow!("--fault and --padding-delay apply to simulated devices only; use --device sim:…")));
     }
-    let settings = Settings { compute_units, capacity: args.capacity, faults, seed: args.seed, as_disb: args.as_disb };
+    let settings = Settings {
+        compute_units,
+        capacity: args.capacity,
+        faults,
+        padding: PaddingOptions { delay_permille: args.padding_delay },
+        seed: args.seed,
+        as_disb: args.as_disb,
+    };
     let place = place(args, &workloads, compute_units)?;
     let pictures = args.plot.as_deref().map(Pictures::new).transpose()?;
     let drawn = pictures.as_ref().filter(|pictures| pictures.has_timelines()).map(|_| args.window.clone());
@@ -198,7 +216,7 @@ impl Place {
         match self {
             Place::Real(device, bundles) => real::run(*device, workload, policy, bundles, settings, drawn),
             Place::Simulated(device, models) => {
-                let Settings { capacity: queue_capacity, faults, seed, as_disb, .. } = *settings;
+                let Settings { capacity: queue_capacity, faults, padding, seed, as_disb, .. } = *settings;
                 let simulation = Simulation {
                     policy,
                     device: *device,
@@ -206,6 +224,7 @@ impl Place {
                     lanes: &[],
                     workload,
                     models,
+                    padding,
                     faults,
                     seed,
                     as_disb,

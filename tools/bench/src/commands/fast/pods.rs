@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, anyhow};
 use atoll_core::tokens::{ShareRequest, ShareSpec, Span, TokenConfig};
-use atoll_core::{Class, LaunchProfile, policy_by_name};
+use atoll_core::{Class, LaunchProfile, PaddingOptions, policy_by_name};
 use atoll_sim::{
     Client, DeviceParameters, Faults, Kernel, LaneSetup, Load, Model, Received, Report, ShareSetup, Simulation,
     Workload, device_by_name, simulate_shares,
@@ -118,6 +118,7 @@ pub(super) fn run_clients(setting: Setting<'_>, seconds: u64, seed: u64) -> Resu
         lanes,
         workload: &workload,
         models,
+        padding: PaddingOptions::default(),
         faults: Faults::default(),
         seed,
         as_disb: false,

@@ -231,14 +231,14 @@ fn lanes_with_common_units_share_a_ledger() {
 #[test]
 fn lanes_have_shares_of_their_own() {
     let clients = ["a", "b", "c", "d"].map(|id| client(id, "half", Load::Continuous)).into();
-    let lane = lane(40, None, &["c", "d"], None);
+    let own = lane(40, None, &["c", "d"], None);
     let shares = vec![
         share("a", 100.0, 0.3, 0.3),
         share("b", 100.0, 0.7, 0.7),
         share("c", 100.0, 0.6, 0.6),
         share("d", 100.0, 0.4, 0.4),
     ];
-    let setup = Setup { lanes: vec![lane], ..Setup::new("v100", clients, shares) };
+    let setup = Setup { lanes: vec![own], ..Setup::new("v100", clients, shares) };
     let (_, received) = setup.run();
     for (pair, promised) in received.chunks(2).zip([0.3, 0.6]) {
         let parts = [0, 1].map(|at| pair[at].part_of(SECOND..2 * SECOND));
@@ -249,9 +249,9 @@ fn lanes_have_shares_of_their_own() {
     // After the lane is closed, its clients continue in the default lane with their shares.
     let closes_at = Some(Nanos(SECOND / 2));
     let clients = ["a", "b"].map(|id| client(id, "half", Load::Continuous)).into();
-    let lane = lane(40, None, &["b"], closes_at);
+    let own = lane(40, None, &["b"], closes_at);
     let shares = vec![share("a", 100.0, 0.7, 0.7), share("b", 100.0, 0.3, 0.3)];
-    let setup = Setup { lanes: vec![lane], ..Setup::new("v100", clients, shares) };
+    let setup = Setup { lanes: vec![own], ..Setup::new("v100", clients, shares) };
     let (_, received) = setup.run();
     let parts = received.iter().map(|client| client.part_of(SECOND..2 * SECOND)).collect::<Vec<_>>();
     assert!((parts[0] - 0.7).abs() < 0.03 && (parts[1] - 0.3).abs() < 0.02, "{parts:?}");

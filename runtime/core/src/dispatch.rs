@@ -381,7 +381,8 @@ impl Scheduler {
             .filter(|_| task.class() == Class::RealTime && task.spec.steps[step as usize] == Step::Preemptible);
         let Some(padding) = profile.map(|profile| Padding::of(profile, self.compute_units)) else { return };
         let launch_ns = padding.launch_ns();
-        let mut padding = padding.with_delay(delay.earn(id, launch_ns));
+        let padding = padding.with_delay(delay.earn(id, launch_ns));
+        let mut padding = if delay.options.bandwidth { padding.within_bandwidth() } else { padding };
         let before = self.co_scheduled_blocks.len();
         for at in 0..self.device_queues.len() {
             for bound in 0..self.device_queues[at].bound.len() {

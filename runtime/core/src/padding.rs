@@ -15,6 +15,11 @@
 //! # Longer blocks
 //! With [`PaddingOptions::delay_permille`], blocks may also end after the launch, as long as the
 //! launches of the real-time task together take at most that much longer.
+//!
+//! # Bandwidth
+//! REEF's rules compare time and occupancy, so that blocks which need the memory's whole bandwidth may
+//! slow a launch down. With [`PaddingOptions::bandwidth`], co-scheduled blocks get only as many compute
+//! units as leave the launch its bandwidth.
 
 use crate::ids::TaskId;
 use crate::limits::{PADDING_MODULES_MAX, PADS_MAX, SHARED_PARAMS_BYTES_MAX};
@@ -37,13 +42,17 @@ pub struct LaunchProfile {
     pub unit_blocks: Arc<[u32]>,
     /// Size of its arguments there, in bytes.
     pub params_bytes: u32,
+    /// The part of the device's memory bandwidth that it uses while it runs alone, in thousandths;
+    /// 0 if it is not known.
+    pub bandwidth_permille: u32,
 }
 
 impl LaunchProfile {
     /// A profile in a module without a limit on registers, which can share a launch with all others
     /// like it. Without arguments. For simulation.
     pub fn new(blocks: u32, wave_ns: impl Into<Arc<[u64]>>) -> LaunchProfile {
-        LaunchProfile { blocks, wave_ns: wave_ns.into(), set: 0, unit_blocks: [u32::MAX].into(), params_bytes: 0 }
+        let unit_blocks = [u32::MAX].into();
+        LaunchProfile { blocks, wave_ns: wave_ns.into(), set: 0, unit_blocks, params_bytes: 0, bandwidth_permille: 0 }
     }
 
     /// Blocks that fit on one compute unit.
@@ -63,6 +72,13 @@ impl LaunchProfile {
     /// compute unit; the last layer may not need all of them.
     fn needed_units(&self, compute_units: u32) -> u32 {
         self.blocks.div_ceil(self.layers(compute_units))
+    }
+
+    /// The memory bandwidth that its blocks use on some of a device's compute units, in thousandths of
+    /// the device's.
+    pub fn bandwidth_on(&self, units: u32, of: u32) -> u32 {
+        let used = u64::from(self.bandwidth_permille) * u64::from(units);
+        u32::try_from(used.div_ceil(u64::from(of.max(1)))).unwrap_or(u32::MAX)
     }
 
     /// Aligned size of its arguments in a shared launch, in bytes.
@@ -108,6 +124,10 @@ pub struct PaddingOptions {
     /// How much longer the launches of a real-time task may take because of co-scheduled blocks, in
     /// thousandths of their duration alone. 0: co-scheduled blocks end with their launch (rule 1).
     pub delay_permille: u32,
+    /// Whether the launch and its co-scheduled blocks together may use at most the device's memory
+    /// bandwidth. A kernel's use grows with its compute units. Kernels whose bandwidth is not known
+    /// count as if they used none.
+    pub bandwidth: bool,
 }
 
 /// The delay by padding that real-time tasks may still have.
@@ -156,8 +176,14 @@ pub struct Padding {
     occupancy: u32,
     /// The same minimum by the registers of each module of the set.
     by_module: [u32; PADDING_MODULES_MAX],
+    /// Compute units of the device.
+    compute_units: u32,
     /// Compute units not assigned yet.
     spare: u32,
+    /// Memory bandwidth of the launch, in thousandths of the device's.
+    own_bandwidth: u32,
+    /// Memory bandwidth not assigned yet; `None` if it does not matter.
+    bandwidth: Option<u32>,
     /// Bytes for arguments not assigned yet.
     room: u32,
     set: u32,
@@ -175,7 +201,10 @@ impl Padding {
             occupancy_min: launch.occupancy().min(launch.layers(compute_units)),
             occupancy: launch.occupancy(),
             by_module: launch.by_module(),
+            compute_units,
             spare: compute_units - launch.needed_units(compute_units),
+            own_bandwidth: launch.bandwidth_permille,
+            bandwidth: None,
             room: SHARED_PARAMS_BYTES_MAX.saturating_sub(launch.params_room()),
             set: launch.set,
             pads: 0,
@@ -186,6 +215,19 @@ impl Padding {
     #[must_use]
     pub fn with_delay(self, delay_ns: u64) -> Padding {
         Padding { limit_ns: self.launch_ns.saturating_add(delay_ns), ..self }
+    }
+
+    /// Limits the co-scheduled blocks to the memory bandwidth that the launch leaves.
+    #[must_use]
+    pub fn within_bandwidth(self) -> Padding {
+        Padding { bandwidth: Some(1000_u32.saturating_sub(self.own_bandwidth)), ..self }
+    }
+
+    /// The compute units that a candidate may have.
+    fn units_for(&self, candidate: &LaunchProfile) -> u32 {
+        let (Some(left), used @ 1..) = (self.bandwidth, candidate.bandwidth_permille) else { return self.spare };
+        let units = u64::from(left) * u64::from(self.compute_units) / u64::from(used);
+        self.spare.min(u32::try_from(units).unwrap_or(u32::MAX))
     }
 
     /// Duration of the launch without co-scheduled blocks, in nanoseconds.
@@ -222,9 +264,16 @@ impl Padding {
         let at_once = waves.iter().rposition(|ns| *ns <= self.limit_ns)? + 1;
         let rounds = self.limit_ns / waves[at_once - 1].max(1);
         let on_each = (at_once as u64 * rounds).min(u64::from(u32::MAX)) as u32;
-        let blocks = (candidate.blocks - done).min(on_each.saturating_mul(self.spare));
+        let spare = self.units_for(candidate);
+        if spare == 0 {
+            return None;
+        }
+        let blocks = (candidate.blocks - done).min(on_each.saturating_mul(spare));
         let compute_units = blocks.div_ceil(on_each);
         self.spare -= compute_units;
+        if let Some(left) = &mut self.bandwidth {
+            *left = left.saturating_sub(candidate.bandwidth_on(compute_units, self.compute_units));
+        }
         (self.occupancy, self.by_module) = (by_profiles, by_module);
         self.occupancy_min = self.occupancy_min.max(at_once as u32);
         self.room -= candidate.params_room();
@@ -330,13 +379,29 @@ mod tests {
         assert_eq!((padding.launch_ns(), padding.delay_ns()), (100, 30));
 
         let (one, other) = (TaskId(1), TaskId(2));
-        let mut delay = PaddingDelay { options: PaddingOptions { delay_permille: 100 }, ..PaddingDelay::default() };
+        let mut delay = PaddingDelay {
+            options: PaddingOptions { delay_permille: 100, bandwidth: false },
+            ..PaddingDelay::default()
+        };
         assert_eq!([100, 200].map(|ns| delay.earn(one, ns)), [10, 30]);
         delay.spend(one, 25);
         delay.spend(other, 5);
         assert_eq!(delay.earn(one, 10), 6);
         assert_eq!(delay.earn(other, 10), 1, "another task begins anew");
         assert_eq!(PaddingDelay::default().earn(one, u64::MAX), 0, "off by default");
+    }
+
+    #[test]
+    fn blocks_get_the_units_for_which_bandwidth_is_left() {
+        let using = |bandwidth_permille| LaunchProfile { bandwidth_permille, ..profile(60, &[100]) };
+        let launch = LaunchProfile { blocks: 10, ..using(700) };
+        let units = |padding: &mut Padding, used| padding.take(&using(used), 0).map(|pad| pad.compute_units);
+        assert_eq!(units(&mut Padding::of(&launch, 60), 900), Some(50), "the rules do not look at bandwidth");
+        let mut padding = Padding::of(&launch, 60).within_bandwidth();
+        assert_eq!(units(&mut padding, 900), Some(20), "a third of 900 is what the launch leaves");
+        assert_eq!(units(&mut padding, 900), None);
+        assert_eq!(units(&mut padding, 0), Some(30), "unknown bandwidth counts as none");
+        assert_eq!(units(&mut Padding::of(&using(1000), 70).within_bandwidth(), 1), None);
     }
 
     #[test]

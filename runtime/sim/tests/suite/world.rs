@@ -363,7 +363,7 @@ fn longer_blocks_pad_as_far_as_the_delay_allows() {
     let workload = Workload { name: "padding".into(), duration_ns: 2_000_000_000, clients };
     for seed in 1..=3 {
         let run = |delay_permille: u32| {
-            let padding = PaddingOptions { delay_permille };
+            let padding = PaddingOptions { delay_permille, ..PaddingOptions::default() };
             simulate(&Simulation { padding, seed, ..simulation("reef", &workload, &models) }).expect("a report")
         };
         let strict = run(0);
@@ -378,5 +378,31 @@ fn longer_blocks_pad_as_far_as_the_delay_allows() {
             let [more, less] = [&report, &strict].map(|report| report.throughput(Class::BestEffort));
             assert!(more >= less, "seed {seed}, {permille}: {more} per second, {less} without");
         }
+    }
+}
+
+#[test]
+fn padding_within_the_bandwidth_does_not_slow_launches_down() {
+    let using = |(name, mut model): (String, Model), bandwidth_permille: u32| {
+        let profile = LaunchProfile { bandwidth_permille, ..model.kernels[0].profile.clone() };
+        model.kernels = vec![Arc::new(Kernel { name: "k".into(), profile }); model.kernels.len()].into();
+        (name, model)
+    };
+    let models = BTreeMap::from([using(model("rt", 20, 30, 100), 700), using(model("be", 100, 300, 50), 900)]);
+    let clients = vec![
+        client("rt", Class::RealTime, "rt", Load::Poisson(100.0)),
+        client("be", Class::BestEffort, "be", Load::Continuous),
+    ];
+    let workload = Workload { name: "bandwidth".into(), duration_ns: 2_000_000_000, clients };
+    for seed in 1..=3 {
+        let run = |bandwidth: bool| {
+            let padding = PaddingOptions { bandwidth, ..PaddingOptions::default() };
+            simulate(&Simulation { padding, seed, ..simulation("reef", &workload, &models) }).expect("a report")
+        };
+        let [blind, aware] = [run(false), run(true)];
+        let mean = |report: &Report| report.mean_latency_us(Class::RealTime);
+        assert!(aware.padded_launches > 0 && aware.padding_blocks < blind.padding_blocks, "seed {seed}: {aware:?}");
+        // 900 for half of the device and 700 exceed the bandwidth by 15 %.
+        assert!(mean(&aware) * 1.1 < mean(&blind), "seed {seed}: {} and {} µs", mean(&aware), mean(&blind));
     }
 }

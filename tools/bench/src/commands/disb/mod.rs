@@ -179,7 +179,7 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
         compute_units,
         capacity: args.capacity,
         faults,
-        padding: PaddingOptions { delay_permille: args.padding_delay },
+        padding: PaddingOptions { delay_permille: args.padding_delay, ..PaddingOptions::default() },
         seed: args.seed,
         as_disb: args.as_disb,
     };
@@ -377,19 +377,26 @@ fn models(args: &Args, wanted: &BTreeSet<&str>, compute_units: u32) -> Result<BT
     files.extend(mapped(args)?);
     let read = |model: &&str| {
         let file = files.get(model).copied().unwrap_or(model);
-        Ok((model.to_string(), read_reef(folder, model, file, compute_units)?))
+        Ok((model.to_string(), read_reef(folder, model, file, compute_units, 0)?))
     };
     wanted.iter().map(read).collect()
 }
 
 /// A model from a pair of files in a folder, measured on a device with `compute_units` compute
-/// units.
+/// units, with the memory bandwidth of its kernels if the device's is not 0.
 ///
 /// # Errors
 /// The files are missing or invalid: the user's mistake.
-pub(super) fn read_reef(folder: &Path, model: &str, file: &str, compute_units: u32) -> Result<Model> {
+pub(super) fn read_reef(
+    folder: &Path,
+    model: &str,
+    file: &str,
+    compute_units: u32,
+    bytes_per_us: u64,
+) -> Result<Model> {
     let path = |kind: &str| folder.join(format!("{file}.{kind}.json"));
-    let profile = Model::read_reef(&path("graph"), &path("profile"), model, compute_units);
+    let (graph, profile) = (path("graph"), path("profile"));
+    let profile = Model::read_reef_with_bandwidth(&graph, &profile, model, compute_units, bytes_per_us);
     profile.with_context(|| format!("model {model}")).map_err(users)
 }
 

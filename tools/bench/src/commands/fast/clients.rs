@@ -49,7 +49,7 @@ impl Source {
 
 fn of_reef(folder: &Path) -> Result<BTreeMap<String, Model>> {
     let units = device_by_name("mi50").context("there is an MI50")?.compute_units;
-    let read = |(model, file): (&str, &str)| Ok((model.to_owned(), read_reef(folder, model, file, units)?));
+    let read = |(model, file): (&str, &str)| Ok((model.to_owned(), read_reef(folder, model, file, units, 0)?));
     REEF_FILES.into_iter().map(read).collect()
 }
 

@@ -37,8 +37,8 @@ const FIGURES: [&str; 13] = ["11", "12", "13", "14", "14-host", "15", "16", "17"
 /// queues. 14-host: the decision to preempt, by clients. 15: capacity of queues, and repeated work.
 /// 16: policies on pairs of models. 17: use of compute units, and launches that padding slows down.
 /// 18: proxy kernels. 19: time to choose padding. 20: preemption on an MI50 and a V100. mi100: the
-/// policies of GPREEMPT's table, on an MI100. longer: padding that may delay real-time calls, which
-/// REEF does not have.
+/// policies of GPREEMPT's table, on an MI100. longer, bandwidth: padding that may delay real-time
+/// calls, and that is chosen by memory bandwidth, which REEF does not have.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "11,12,13,14,14-host,15,16,17,18,19,20,mi100,longer",
+        default_value = "11,12,13,14,14-host,15,16,17,18,19,20,mi100,longer,bandwidth",
         value_parser = PossibleValuesParser::new(FIGURES),
         hide_possible_values = true
     )]
@@ -73,10 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
         return Err(user_error(format!("--seconds {} must be above 0 and at most 3600", args.seconds)));
     }
-    let read = |(model, file): (&str, &str)| {
-        Ok((model.to_owned(), read_reef(&args.profiles, model, file, MI50.parameters()?.compute_units)?))
-    };
-    let models = REEF_FILES.into_iter().map(read).collect::<Result<BTreeMap<String, Model>>>()?;
+    let models = models(args, 0)?;
     let runs = Runs { models: &models, duration_ns: (args.seconds * 1e9) as u64, seed: args.seed };
     let mut figures = Figures::default();
     for figure in args.figure.iter().map(String::as_str).collect::<BTreeSet<&str>>() {
@@ -94,7 +91,13 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
             "19" => ("time to choose padding, measured on this machine", padding::selection(&runs)?),
             "20" => ("from a real-time call to its first block, MI50 and V100", preemption::devices(&runs)?),
             "mi100" => ("GPREEMPT's table, MI100", preemption::mi100(&runs)?),
-            _ => ("longer blocks beside real-time launches, by the delay that they may add", padding::longer(&runs)?),
+            "longer" => {
+                ("longer blocks beside real-time launches, by the delay that they may add", padding::longer(&runs)?)
+            }
+            _ => {
+                let models = models(args, MI50_BYTES_PER_US)?;
+                ("padding chosen by memory bandwidth", padding::bandwidth(&Runs { models: &models, ..runs })?)
+            }
         };
         let name = if figure == "mi100" { "MI100".to_owned() } else { format!("Figure {figure}") };
         let kind = if matches!(figure, "14-host" | "18" | "19") { "" } else { " (simulated)" };
@@ -102,6 +105,16 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
         figures.add(&key, &format!("{name}{kind}: {title}"), &rows)?;
     }
     figures.findings()
+}
+
+/// REEF's models, with the memory bandwidth of their kernels on a device of this bandwidth, if it is
+/// not 0.
+fn models(args: &Args, bytes_per_us: u64) -> Result<BTreeMap<String, Model>> {
+    let read = |(model, file): (&str, &str)| {
+        let units = MI50.parameters()?.compute_units;
+        Ok((model.to_owned(), read_reef(&args.profiles, model, file, units, bytes_per_us)?))
+    };
+    REEF_FILES.into_iter().map(read).collect()
 }
 
 /// The key of a figure in the JSON.

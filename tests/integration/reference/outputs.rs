@@ -193,7 +193,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench disb", &disb),
         bench("atoll bench dkp", &["--only", "vector_add", "--rounds", "1"]),
         sample("atoll bench dkp --architecture", &["bench", "dkp", "--architecture", "gfx90a", "--only", "vector_add"]),
-        bench("atoll bench engine", &["--kernels", "10", "--compute-units", "1", "--count", "1"]),
+        bench("atoll bench engine", &["--kernels", "10", "--compute-units", "1", "--count", "1", "--share", "1"]),
         bench("atoll bench fast", &["--seconds", "1"]),
         bench("atoll bench functions", &many),
         bench("atoll bench graphs", &["--clients", "1", "--seconds", "0.5"]),
@@ -208,6 +208,10 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench ring", &["--count", "10", "--warm-up", "1"]),
         bench("atoll bench scaling", &["--load", "step", "--seconds", "10"]),
         bench("atoll bench shares", &["--model", "null.kg", "--duration", "2"]),
+        sample(
+            "atoll bench shares --quotas",
+            &["bench", "shares", "--quotas", "50", "--model", "null.kg", "--duration", "0.2"],
+        ),
         bench("atoll bench transform", &["null", "--rounds", "1"]),
     ]
 }

@@ -12,6 +12,7 @@ use atoll_server::{
     Access, ControlConfig, IdentityConfig, KeyFile, Keys, ServeError, Server, ServerConfig, TlsFiles, limits,
 };
 use rcgen::{CertificateParams, KeyPair};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ const TOKEN_CHECKS: u32 = 100_000;
 /// A running daemon with a client.
 pub(super) struct Served {
     pub(super) invoker: Invoker,
+    /// Address of the gRPC port.
+    pub(super) grpc: SocketAddr,
     url: String,
     credentials: CredentialArgs,
     engine: Engine,
@@ -53,7 +56,7 @@ impl Served {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let mut config = ServerConfig {
             http_port: 0,
-            grpc_port: None,
+            grpc_port: Some(0),
             metrics_port: 0,
             control: socket.map(|socket| ControlConfig {
                 socket,
@@ -76,10 +79,11 @@ impl Served {
         let fleet = Arc::new(FleetHandle::new(vec![Box::new(engine.handle())], Placing::Home)?);
         let server = runtime.block_on(Server::bind(config, fleet, None))?;
         let url = format!("{scheme}://{}", server.http_address()?);
+        let grpc = server.grpc_address()?.context("the daemon has a gRPC port")?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = runtime.spawn(server.run(async { drop(stopped.await) }));
         let invoker = Invoker::Remote(wait_until_ready(&url, model, &credentials)?);
-        Ok(Served { invoker, url, credentials, engine, runtime, stop, serving })
+        Ok(Served { invoker, grpc, url, credentials, engine, runtime, stop, serving })
     }
 
     /// The engine that the daemon uses.

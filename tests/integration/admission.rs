@@ -222,3 +222,29 @@ fn a_price_of_no_device_is_refused_at_the_start() -> Result<()> {
     ensure!(failed.is_err(), "it started");
     Ok(())
 }
+
+/// A chain of this many stages that call `line`, with a line for its limits.
+fn long_chain(stages: usize, limits: &str) -> String {
+    let tensor = "{ datatype = \"FP32\", shape = [-1] }";
+    let mut text = format!("name = \"long\"\n{limits}\n[inputs]\nx = {tensor}\nb = {tensor}\n");
+    for stage in 0..stages {
+        let from = stage.checked_sub(1).map_or("x".into(), |before| format!("s{before}.y"));
+        text += &format!("[[stage]]\nname = \"s{stage}\"\nfunction = \"line\"\n");
+        text += &format!("inputs = {{ x = \"{from}\", b = \"b\" }}\n");
+    }
+    text + &format!("[outputs]\ny = \"s{}.y\"\n", stages - 1)
+}
+
+#[test]
+fn a_graph_with_limits_and_too_many_assignments_is_refused_at_its_deployment() -> Result<()> {
+    let setup = start()?;
+    let mut client = setup.client()?;
+    for limits in ["deadline_ms = 1000", "price_max = 1"] {
+        let (kind, message) = refusal(client.deploy_graph(&long_chain(25, limits), None).map(drop))?;
+        ensure!(kind == RefusalKind::BadRequest, "{message}");
+        ensure!(message.contains("25 stages on 2 kinds of devices have more than 16777216 assignments"), "{message}");
+    }
+    client.deploy_graph(&long_chain(24, "deadline_ms = 1000"), None)?;
+    client.deploy_graph(&long_chain(25, ""), None)?;
+    Ok(())
+}

@@ -3,6 +3,9 @@
 
 mod cold_starts;
 mod kills;
+mod mixed;
+mod refusals;
+mod residency;
 
 use crate::cancel::{HARMLESS, metric};
 use crate::control::Setup;

@@ -40,6 +40,12 @@ pub(crate) enum Command {
     Load { function: Arc<Function>, answer: Sender<Result<FunctionInfo, EngineError>> },
     /// Withdraw a function, and unload it when its running invocations have finished. Legal always.
     Unload { key: FunctionKey, answer: Sender<Result<(), EngineError>> },
+    /// Load the constants of a function if there is free memory for them. Legal always; ignored on
+    /// a lost device and for unknown functions.
+    Preload { key: FunctionKey },
+    /// Reclaim the constants of a function if no invocation needs them. Legal always; ignored for
+    /// unknown functions.
+    Reclaim { key: FunctionKey },
     /// Open a lane. Legal always; refused on a lost device.
     OpenLane { spec: LaneSpec, answer: Sender<Result<Lane, EngineError>> },
     /// Close a lane. Legal always; answered when the lane is empty.

@@ -12,7 +12,7 @@ use atoll_core::{Class, Fork, LaneId};
 use atoll_device::DeviceInfo;
 use atoll_kgraph::strings::Vocabulary;
 use atoll_kgraph::{Bundle, Feature, InputForm, KernelGraph, TargetImage, bind_step, features, undetermined_symbol};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub(crate) struct Function {
     waiting: [AtomicUsize; 2],
     /// Invocations that were refused before they were queued.
     rejected: AtomicU64,
+    /// Whether its constants are on the device or being loaded.
+    is_resident: AtomicBool,
     /// Least recently used first. No other lock is taken while a lock of a function is held.
     bindings: Mutex<Vec<Arc<Binding>>>,
     /// Like `bindings`, for bindings with sizes that were read back.
@@ -93,9 +95,21 @@ impl Function {
             capacity: OnceLock::new(),
             waiting: Default::default(),
             rejected: AtomicU64::new(0),
+            is_resident: AtomicBool::new(false),
             bindings: Mutex::new(Vec::new()),
             sized: Mutex::new(Vec::new()),
         })
+    }
+
+    /// Whether its constants are on the device or being loaded.
+    pub(crate) fn is_resident(&self) -> bool {
+        self.is_resident.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether its constants are on the device, and returns what was known before. Called by
+    /// the engine's thread only.
+    pub(crate) fn set_resident(&self, is_resident: bool) -> bool {
+        self.is_resident.swap(is_resident, Ordering::Relaxed)
     }
 
     pub(crate) fn graph(&self) -> &KernelGraph {

@@ -10,6 +10,7 @@ use crate::function::{Function, FunctionId};
 use crate::padding_thread::PaddingThread;
 use crate::recorder::TraceBatch;
 use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
+use crate::residency::ResidencyChanges;
 use crate::session::{Session, SessionId, Sessions};
 use crate::share::{InstanceMemory, ShareClient};
 use crate::shared::{Inbox, Shared};
@@ -77,6 +78,8 @@ impl Engine {
             closed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             ids: AtomicU64::new(config.device.first_id()),
+            memory_bytes: config.memory_limit_bytes.unwrap_or(u64::MAX).min(device.info().memory_bytes),
+            residency: ResidencyChanges::default(),
             sessions: Sessions::default(),
             decoding: Arc::default(),
         });
@@ -141,6 +144,34 @@ impl EngineHandle {
     /// Access to device memory that clients have exported; `None` if the device cannot open it.
     pub fn imports(&self) -> Option<Arc<dyn Imports>> {
         self.shared.imports.clone()
+    }
+
+    /// Bytes of device memory that may be used: those of the device, or the configured limit.
+    pub fn memory_bytes(&self) -> u64 {
+        self.shared.memory_bytes
+    }
+
+    /// Loads the constants of a function before a request needs them, if there is free memory for
+    /// them. Does not wait. [`EngineHandle::take_residency`] then says whether they are on the
+    /// device.
+    pub fn preload(&self, function: &FunctionKey) {
+        self.send(Command::Preload { key: function.clone() });
+    }
+
+    /// Reclaims the constants of a function if no invocation needs them. Does not wait.
+    pub fn reclaim(&self, function: &FunctionKey) {
+        self.send(Command::Reclaim { key: function.clone() });
+    }
+
+    /// Whether the constants of a function are on the device or being loaded.
+    pub fn holds_constants(&self, function: &FunctionKey) -> bool {
+        self.shared.find(function).is_some_and(|function| function.is_resident())
+    }
+
+    /// The functions whose constants came to the device (`true`) or left it since the last call,
+    /// and those of [`EngineHandle::preload`].
+    pub fn take_residency(&self) -> Vec<(FunctionKey, bool)> {
+        self.shared.residency.take()
     }
 
     /// Whether the device is lost. A lost device stays lost.

@@ -41,6 +41,8 @@ pub(crate) struct Invocation {
     pub(crate) ready_as: Option<ClientId>,
     /// Whether it waited for constants to be loaded.
     pub(crate) cold_start: bool,
+    /// Time from its arrival until its constants were loaded; 0 if they were there.
+    pub(crate) load_ns: u64,
     /// Whether its arrival evicted launches of other invocations.
     pub(crate) preempted_others: bool,
     /// The epoch raised when another invocation's arrival last evicted it, and when.
@@ -107,6 +109,7 @@ impl Invocation {
             recalled: None,
             ready_as: None,
             cold_start: false,
+            load_ns: 0,
             preempted_others: false,
             evicted_for_others: None,
             times: Times { entered: clock::now(), ..Times::default() },

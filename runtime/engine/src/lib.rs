@@ -53,6 +53,7 @@ mod padding;
 mod padding_thread;
 mod recorder;
 mod request;
+mod residency;
 mod session;
 mod share;
 mod shared;

@@ -131,6 +131,8 @@ pub struct InvocationResult {
     pub placed: Option<TaskId>,
     /// Whether it waited for constants of a function to be loaded.
     pub cold_start: bool,
+    /// Time from its arrival at the engine until these constants were loaded; 0 if they were there.
+    pub load_ns: u64,
     /// Number of requests that were computed together, including this one.
     pub batch: u32,
     /// The time of each launch, evicted ones included, in the order in which launches ended, up to

@@ -5,6 +5,7 @@ use crate::decoding::DecodingThread;
 use crate::doorbell::Doorbell;
 use crate::event::Command;
 use crate::function::Function;
+use crate::residency::ResidencyChanges;
 use crate::session::Sessions;
 use atoll_device::{DeviceInfo, Imports};
 use crossbeam_channel::Receiver;
@@ -26,6 +27,9 @@ pub(crate) struct Shared {
     /// Set by the engine's thread, and never cleared.
     pub(crate) lost: AtomicBool,
     pub(crate) ids: AtomicU64,
+    /// Bytes of device memory that may be used.
+    pub(crate) memory_bytes: u64,
+    pub(crate) residency: ResidencyChanges,
     pub(crate) sessions: Sessions,
     /// Runs if a function with strings was loaded.
     pub(crate) decoding: Arc<DecodingThread>,

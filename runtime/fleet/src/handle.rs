@@ -1,13 +1,17 @@
 //! The handle of a fleet, usable from any thread.
 
+mod anew;
 mod choice;
+mod route;
 mod sessions;
 mod shares;
 
+use self::anew::Anew;
+use self::route::Route;
 use crate::dispatcher::{Admitted, DeviceState, Dispatcher, POOL, POOLED};
 use crate::inference::{DeviceTraits, FleetStatus, Inference, Placed};
 use crate::member::{Member, Reopened};
-use crate::placements::{Placement, Placements};
+use crate::placements::{Placements, Source};
 use crate::placing::Placing;
 use crate::shares::{ShareRefusal, ShareRoom, Shares};
 use atoll_core::DeviceId;
@@ -16,8 +20,8 @@ use atoll_core::placement::{FunctionId, Why};
 use atoll_core::scaling::Decision;
 use atoll_engine::{
     ChainRequest, EngineError, EngineStatistics, FlushRequest, FunctionKey, FunctionOptions, Imports, InstanceMemory,
-    InvocationId, InvokeError, MemorySession, Reply, SessionId, ShareClient, ShareSpec, StageRequest, SuspendError,
-    SuspendedSession, TraceBatch,
+    InvocationId, InvokeError, MemorySession, Reply, SessionId, ShareClient, ShareSpec, SuspendError, SuspendedSession,
+    TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::fmt;
@@ -49,19 +53,14 @@ struct Shared {
     pool: Option<(&'static str, Dispatcher)>,
     /// A bit for each device that gets no new requests.
     drained: AtomicU64,
+    /// Requests whose functions have to be loaded elsewhere first.
+    anew: Anew,
 }
 
 /// The devices chosen for a function.
 struct Chosen {
     id: FunctionId,
     devices: Vec<DeviceId>,
-}
-
-/// The destination of a request.
-#[derive(Debug)]
-enum Route {
-    Device(DeviceId),
-    Pool(FunctionId),
 }
 
 impl fmt::Debug for FleetHandle {
@@ -86,8 +85,8 @@ impl FleetHandle {
             _ => None,
         };
         let (placements, shares, drained) = (RwLock::default(), Mutex::default(), AtomicU64::new(0));
-        let standings = RwLock::default();
-        Ok(FleetHandle(Arc::new(Shared { members, names, placements, shares, standings, pool, drained })))
+        let (standings, anew) = (RwLock::default(), Anew::default());
+        Ok(FleetHandle(Arc::new(Shared { members, names, placements, shares, standings, pool, drained, anew })))
     }
 
     fn member(&self, device: DeviceId) -> Option<&dyn Member> {
@@ -117,59 +116,6 @@ impl FleetHandle {
         self.0.placements.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The destination of a request: the pool, or a device that has all its functions.
-    fn route(&self, request: &ChainRequest) -> Result<Route, InvokeError> {
-        // A single engine checks the functions itself.
-        if self.0.members.len() == 1 {
-            return self.usable(&[DeviceId(0)]).map(Route::Device);
-        }
-        let bound = self.bound_of(request);
-        let placements = self.placements();
-        let places = request.stages.iter().map(|stage| placements.get(&stage.function));
-        let places: Vec<&Placement> = places.collect::<Option<_>>().ok_or(InvokeError::UnknownFunction)?;
-        // The first engine rejects an empty chain.
-        let Some((first, rest)) = places.split_first() else { return Ok(Route::Device(DeviceId(0))) };
-        let is_everywhere = |device: &DeviceId| rest.iter().all(|place| place.devices.contains(device));
-        let common: Vec<DeviceId> = first.devices.iter().copied().filter(is_everywhere).collect();
-        if common.is_empty() {
-            return Err(InvokeError::BadInput(self.scattered(request, &places)));
-        }
-        if let Some(device) = bound {
-            if !common.contains(&device) {
-                return Err(InvokeError::BadInput(self.bound_elsewhere(request, device)));
-            }
-            // The engine of a lost device says why it is lost.
-            return self.usable(&[device]).map(Route::Device);
-        }
-        let device = self.usable(&common)?;
-        // The engine of a lost device says why it is lost.
-        let is_pooled = first.is_pooled && rest.is_empty() && self.member(device).is_some_and(|m| !m.is_lost());
-        Ok(if is_pooled { Route::Pool(first.id) } else { Route::Device(device) })
-    }
-
-    /// The first of these devices that takes requests; a lost one if there is no other, since its
-    /// engine says why it is lost.
-    fn usable(&self, devices: &[DeviceId]) -> Result<DeviceId, InvokeError> {
-        let open = || devices.iter().copied().filter(|device| !self.is_drained(*device));
-        let alive = open().find(|device| self.member(*device).is_some_and(|member| !member.is_lost()));
-        alive.or_else(|| open().next()).ok_or_else(|| {
-            let names = devices.iter().filter_map(|device| self.0.names.get(usize::from(device.0)));
-            let names = names.map(String::as_str).collect::<Vec<_>>().join(", ");
-            InvokeError::Unavailable(format!(
-                "it is only on {names}, which is drained; run `atoll device resume` to use it again"
-            ))
-        })
-    }
-
-    /// Whether a device has all functions of a request.
-    fn has_all(&self, device: DeviceId, request: &ChainRequest) -> bool {
-        let placements = self.placements();
-        let has = |stage: &StageRequest| {
-            placements.get(&stage.function).is_some_and(|placement| placement.devices.contains(&device))
-        };
-        self.0.members.len() == 1 || request.stages.iter().all(has)
-    }
-
     /// Records the device of a request that bypasses the pool.
     fn note_given(&self, device: DeviceId, why: Why, request: &ChainRequest) {
         let Some((_, pool)) = &self.0.pool else { return };
@@ -178,18 +124,6 @@ impl FleetHandle {
         if let Some(function) = function {
             pool.note_given(function, device, why);
         }
-    }
-
-    fn scattered(&self, request: &ChainRequest, places: &[&Placement]) -> String {
-        let place = |(stage, place): (&StageRequest, &&Placement)| {
-            let names = place.devices.iter().filter_map(|device| self.0.names.get(usize::from(device.0)));
-            format!("`{}` is on {}", stage.function, names.map(String::as_str).collect::<Vec<_>>().join(" and "))
-        };
-        let places: Vec<String> = request.stages.iter().zip(places).map(place).collect();
-        format!(
-            "the functions of a chain have to be on one device: {}; deploy them on one with `--device`",
-            places.join(", ")
-        )
     }
 }
 
@@ -247,7 +181,8 @@ impl Inference for FleetHandle {
         }
         // Before room is given to others, so that the function's own shares are set where it is
         // loaded.
-        self.placements_mut().loaded(&function, &devices, self.0.pool.is_some());
+        let source = self.may_move(&bundle, device).then(|| Source { bundle, options });
+        self.placements_mut().loaded(&function, &devices, self.0.pool.is_some(), source);
         self.displace_shares(&function, &failed, false);
         let info = loaded.into_iter().next().map(|(_, info)| info).ok_or(EngineError::ShuttingDown)?;
         Ok(Placed { devices, info })
@@ -325,15 +260,21 @@ impl Inference for FleetHandle {
     }
 
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
-        let device = match self.route(&request) {
-            Ok(Route::Pool(function)) => {
-                let pool = self.0.pool.as_ref().map(|(_, pool)| pool);
-                return pool.map_or(REFUSED, |pool| pool.submit(function, request, reply));
+        let pool = self.0.pool.as_ref().map(|(_, pool)| pool);
+        let (device, reply) = match (self.route(&request), pool) {
+            (Ok(Route::Anew), _) => return self.submit_anew(request, reply),
+            (Ok(Route::Pool(function)), Some(pool)) => return pool.submit(function, request, reply),
+            (Ok(Route::Chain(functions, device)), Some(pool)) => {
+                let placed = pool.place_chain(&functions, reply);
+                let (device, reply) = placed.unwrap_or_else(|reply| (device, reply));
+                (Ok(device), reply)
             }
-            Ok(Route::Device(device)) => self.member(device).ok_or(InvokeError::UnknownFunction),
-            Err(error) => Err(error),
+            (Ok(Route::Device(device) | Route::Chain(_, device)), _) => (Ok(device), reply),
+            // Only fleets with a pool have such a route.
+            (Ok(Route::Pool(_)), None) => (Err(InvokeError::UnknownFunction), reply),
+            (Err(error), _) => (Err(error), reply),
         };
-        match device {
+        match device.and_then(|device| self.member(device).ok_or(InvokeError::UnknownFunction)) {
             Ok(member) => member.submit(request, reply),
             Err(error) => {
                 reply(Err(error));
@@ -388,17 +329,14 @@ impl Inference for FleetHandle {
 
     fn devices_state(&self) -> FleetStatus {
         match &self.0.pool {
-            Some((policy, pool)) => {
-                let (devices, waiting) = pool.status();
-                FleetStatus { policy: Some(policy), waiting, devices }
-            }
+            Some((policy, pool)) => pool.status(policy),
             None => {
                 let state = |device| DeviceState {
                     is_drained: self.is_drained(device),
                     is_lost: self.member(device).is_some_and(Member::is_lost),
                     ..DeviceState::default()
                 };
-                FleetStatus { policy: None, waiting: 0, devices: self.ids().map(state).collect() }
+                FleetStatus { devices: self.ids().map(state).collect(), ..FleetStatus::default() }
             }
         }
     }

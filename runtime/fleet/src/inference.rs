@@ -1,5 +1,6 @@
 //! The interface through which the server uses the devices.
 
+use crate::decisions::DecisionCounts;
 use crate::dispatcher::DeviceState;
 use crate::member::Reopened;
 use crate::shares::{ShareRefusal, ShareRoom};
@@ -33,6 +34,8 @@ pub struct FleetStatus {
     pub waiting: u64,
     /// Each device, in the order of [`Inference::devices`].
     pub devices: Vec<DeviceState>,
+    /// The decisions of the policy so far.
+    pub decisions: DecisionCounts,
 }
 
 /// The properties of a device on which costs depend.

@@ -20,6 +20,7 @@
 //!
 //! Start with `handle.rs`.
 
+mod decisions;
 mod dispatcher;
 mod error;
 mod fleet;
@@ -30,6 +31,7 @@ mod placements;
 mod placing;
 mod shares;
 
+pub use decisions::DecisionCounts;
 pub use dispatcher::{DeviceState, SLOTS, may_retry};
 pub use error::FleetError;
 pub use fleet::Fleet;

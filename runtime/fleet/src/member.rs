@@ -27,9 +27,21 @@ pub trait Member: Send + Sync + 'static {
         String::new()
     }
 
-    /// Device memory in bytes.
+    /// Bytes of device memory that may be used.
     fn memory_bytes(&self) -> u64 {
         u64::MAX
+    }
+
+    fn preload(&self, _function: &FunctionKey) {}
+
+    fn reclaim(&self, _function: &FunctionKey) {}
+
+    fn holds_constants(&self, _function: &FunctionKey) -> bool {
+        true
+    }
+
+    fn take_residency(&self) -> Vec<(FunctionKey, bool)> {
+        Vec::new()
     }
 
     /// How its compute units are divided among clients with shares.
@@ -124,7 +136,23 @@ impl Member for EngineHandle {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.device_info().memory_bytes
+        EngineHandle::memory_bytes(self)
+    }
+
+    fn preload(&self, function: &FunctionKey) {
+        EngineHandle::preload(self, function);
+    }
+
+    fn reclaim(&self, function: &FunctionKey) {
+        EngineHandle::reclaim(self, function);
+    }
+
+    fn holds_constants(&self, function: &FunctionKey) -> bool {
+        EngineHandle::holds_constants(self, function)
+    }
+
+    fn take_residency(&self) -> Vec<(FunctionKey, bool)> {
+        EngineHandle::take_residency(self)
     }
 
     fn divisible(&self) -> Divisible {

@@ -2,9 +2,11 @@
 
 use atoll_core::DeviceId;
 use atoll_core::placement::FunctionId;
-use atoll_engine::FunctionKey;
+use atoll_engine::{FunctionKey, FunctionOptions};
 use atoll_kgraph::{Bundle, ConstantDigest};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
 
 /// The functions of the fleet, including functions that are being loaded.
 #[derive(Debug, Default)]
@@ -22,7 +24,18 @@ pub(crate) struct Placement {
     pub(crate) devices: Vec<DeviceId>,
     /// Whether the pool chooses among the devices for each request.
     pub(crate) is_pooled: bool,
+    /// How to load it onto further devices; `None` if it has to stay where it is.
+    pub(crate) source: Option<Arc<Source>>,
+    /// When it was last loaded onto further devices in vain.
+    pub(crate) failed_at: Option<Instant>,
     weights: Vec<(DeviceId, Weight)>,
+}
+
+/// What is needed to load a function again.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) bundle: Arc<Bundle>,
+    pub(crate) options: FunctionOptions,
 }
 
 /// The memory that a function takes on a device.
@@ -52,17 +65,38 @@ impl Placements {
         let id = FunctionId(self.next_id);
         self.next_id += 1;
         let devices = weights.iter().map(|(device, _)| *device).collect();
-        self.functions.insert(function, Placement { id, devices, is_pooled: false, weights });
+        let placement = Placement { id, devices, is_pooled: false, source: None, failed_at: None, weights };
+        self.functions.insert(function, placement);
         id
     }
 
     /// Records the devices onto which a function was loaded.
-    pub(crate) fn loaded(&mut self, function: &FunctionKey, devices: &[DeviceId], is_pooled: bool) {
+    pub(crate) fn loaded(
+        &mut self,
+        function: &FunctionKey,
+        devices: &[DeviceId],
+        is_pooled: bool,
+        source: Option<Source>,
+    ) {
         if let Some(placement) = self.functions.get_mut(function) {
+            placement.source = source.map(Arc::new);
             placement.devices = devices.to_vec();
             placement.weights.retain(|(device, _)| devices.contains(device));
             placement.is_pooled = is_pooled;
         }
+    }
+
+    /// Records further devices onto which a function was loaded; `false` if it was unloaded meanwhile.
+    pub(crate) fn extend(&mut self, function: &FunctionKey, id: FunctionId, more: Vec<(DeviceId, Weight)>) -> bool {
+        let Some(placement) = self.functions.get_mut(function).filter(|placement| placement.id == id) else {
+            return false;
+        };
+        if more.is_empty() {
+            placement.failed_at = Some(Instant::now());
+        }
+        placement.devices.extend(more.iter().map(|(device, _)| *device));
+        placement.weights.extend(more);
+        true
     }
 
     pub(crate) fn remove(&mut self, function: &FunctionKey) {

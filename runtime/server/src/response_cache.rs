@@ -119,6 +119,7 @@ fn kept(model: &Model, outputs: &[OutputTensor]) -> InvocationResult {
         task: None,
         placed: None,
         cold_start: false,
+        load_ns: 0,
         batch: 1,
         launches: Vec::new(),
     }

@@ -67,13 +67,14 @@ fn pack_all(folder: &Path) -> Result<()> {
 }
 
 /// A daemon with four GPUs.
-struct Gpus {
+pub(super) struct Gpus {
     daemon: Daemon,
     folder: tempfile::TempDir,
 }
 
 impl Gpus {
-    fn start(policy: &str) -> Result<Gpus> {
+    /// A daemon whose GPUs have this much memory.
+    pub(super) fn start(policy: &str, memory: &str) -> Result<Gpus> {
         let folder = tempfile::tempdir()?;
         let path = folder.path();
         let (repository, config) = (path.join("repository"), path.join("atoll.toml"));
@@ -81,7 +82,7 @@ impl Gpus {
         std::fs::write(&config, "[default]\ntrusted_code = true\n")?;
         stand_in::install(path)?;
         let devices = (0..GPUS).flat_map(|gpu| ["--device".into(), format!("cuda:{gpu}")]);
-        let others = ["--placement", policy, "--memory-limit", MEMORY, "--isolation", "none", "--trust-tenants"];
+        let others = ["--placement", policy, "--memory-limit", memory, "--isolation", "none", "--trust-tenants"];
         let others = others.into_iter().map(String::from).chain(["--config".into(), config.display().to_string()]);
         let options: Vec<String> = devices.chain(others).collect();
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -94,7 +95,7 @@ impl Gpus {
     }
 
     /// Deploys a bundle on all GPUs.
-    fn deploy(&self, tenant: &str, name: &str, bundles: &Path) -> Result<()> {
+    pub(super) fn deploy(&self, tenant: &str, name: &str, bundles: &Path) -> Result<()> {
         let how = Deploy { name: Some(name.into()), ..Deploy::default() };
         let deployed = self.client(tenant)?.deploy(&bundles.join(name).with_extension("kg"), &how)?;
         ensure!(deployed.devices.len() == GPUS, "{deployed:?}");
@@ -102,7 +103,7 @@ impl Gpus {
     }
 
     /// Calls a function, and compares with the expected result for its constants.
-    fn call(&self, (name, seed): (&str, u64), times: u32) -> Result<()> {
+    pub(super) fn call(&self, (name, seed): (&str, u64), times: u32) -> Result<()> {
         let x = [1_u32, 2, 3, 4_000_000_000];
         let vector = |values: &[u32]| Tensor {
             datatype: DataType::Uint32,
@@ -125,6 +126,11 @@ impl Gpus {
         })
     }
 
+    /// Loads of constants so far, for each GPU.
+    pub(super) fn loads(&self) -> Result<[f64; GPUS]> {
+        self.each(&LOADS)
+    }
+
     /// The sum of samples, for each GPU.
     fn each(&self, samples: &[&str]) -> Result<[f64; GPUS]> {
         let mut sums = [0.0; GPUS];
@@ -139,13 +145,13 @@ impl Gpus {
 
 /// The cold starts of each GPU under a policy.
 fn cold_starts(policy: &str, bundles: &Path) -> Result<[f64; GPUS]> {
-    let gpus = Gpus::start(policy)?;
+    let gpus = Gpus::start(policy, MEMORY)?;
     // The filler belongs to one of the two tenants, so that `exclusive` divides by two.
     gpus.deploy(FUNCTIONS[0].0, "filler", bundles)?;
     for (name, _) in FUNCTIONS {
         gpus.deploy(name, name, bundles)?;
     }
-    let loads = gpus.each(&LOADS)?;
+    let loads = gpus.loads()?;
     ensure!(loads == [1.0; GPUS], "before the first request, only the filler is on each GPU: {loads:?}");
     // One after the other, requests go round the GPUs. `exclusive` takes the first one of a tenant.
     for function in FUNCTIONS {
@@ -159,7 +165,7 @@ fn cold_starts(policy: &str, bundles: &Path) -> Result<[f64; GPUS]> {
     (0..3).try_for_each(|_| gpus.call_at_once())?;
     let evictions = gpus.each(&EVICTIONS)?;
     ensure!(evictions == [1.0; GPUS], "only the filler leaves each GPU: {evictions:?}");
-    Ok(gpus.each(&LOADS)?.map(|loads| loads - 1.0))
+    Ok(gpus.loads()?.map(|loads| loads - 1.0))
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::output::{counted, parse_bytes, parse_seconds};
 use anyhow::Context;
 use atoll_core::placement::{PLACEMENT_DEFAULT, PLACEMENTS, PoolConfig, placement_by_name};
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
-use atoll_core::{POLICIES, POLICY_DEFAULT};
+use atoll_core::{Nanos, POLICIES, POLICY_DEFAULT};
 use atoll_device::{Device, cpus};
 #[cfg(feature = "cuda")]
 use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart};
@@ -53,6 +53,11 @@ pub struct FleetArgs {
     /// loaded onto all devices, unless they name one; with `home`, each onto one device
     #[arg(long, value_name = "POLICY", default_value = PLACEMENT_DEFAULT, value_parser = placement_names())]
     placement: String,
+
+    /// With --placement exclusive: how long a device stays with a group that has taken it from
+    /// another
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_seconds)]
+    placement_hysteresis: f64,
 
     #[command(flatten)]
     flags: DeviceFlags,
@@ -283,7 +288,10 @@ impl FleetArgs {
     }
 
     fn placing(&self) -> Placing {
-        placement_by_name(&self.placement).map_or(Placing::Home, |policy| Placing::Pool(PoolConfig::new(policy)))
+        let Some(policy) = placement_by_name(&self.placement) else { return Placing::Home };
+        let mut pool = PoolConfig::new(policy);
+        pool.options.steal.hysteresis = Nanos((self.placement_hysteresis * 1e9) as u64);
+        Placing::Pool(pool)
     }
 }
 

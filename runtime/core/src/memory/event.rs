@@ -175,6 +175,18 @@ pub enum Event {
         /// A function that [`super::Memory::register`] accepted.
         function: FunctionId,
     },
+    /// Loads the constants of a function before an invocation needs them, if there is memory that is
+    /// free or only has cached constants. Ignored for unknown functions.
+    Preload {
+        /// The function.
+        function: FunctionId,
+    },
+    /// Reclaims the constants of a function if no invocation needs them. Ignored for unknown
+    /// functions.
+    Reclaim {
+        /// The function.
+        function: FunctionId,
+    },
     /// A function was unloaded; it has no invocations left.
     Unloaded {
         /// The function.
@@ -410,6 +422,18 @@ pub enum Action {
     },
     /// For accounting: shares of constants have changed ([`super::Memory::shares`]).
     ChargesChanged,
+}
+
+impl Action {
+    /// Whether the set of functions whose constants are on the device, or are being loaded, may
+    /// change with this action.
+    pub fn moves_constants(&self) -> bool {
+        use Action::{CancelStage, ChargesChanged, Forgotten, Loaded, Reclaimed, Reserve};
+        matches!(
+            self,
+            Reserve { .. } | CancelStage { .. } | Loaded { .. } | Reclaimed { .. } | Forgotten { .. } | ChargesChanged
+        )
+    }
 }
 
 /// The memory of one stage.

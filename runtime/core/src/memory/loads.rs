@@ -1,7 +1,7 @@
 //! Residency: loads constant sets onto the device and reclaims them.
 
 use super::constants::Chunk;
-use super::event::{Action, Place, Turn};
+use super::event::{Action, FunctionId, Place, Turn};
 use super::ledger::Purpose;
 use super::limits::LOAD_CHUNK_BYTES;
 use super::min_residency::Victims;
@@ -150,6 +150,37 @@ impl Memory {
         let any = !victims.is_empty();
         victims.into_iter().for_each(|set| self.set_reclaimed(set));
         any
+    }
+
+    /// Loads the constants of a function, if there is memory that no set holds.
+    pub(super) fn preload(&mut self, function: FunctionId) {
+        let Some(known) = self.functions.get(&function) else { return };
+        let (tenant, class, set) = (known.tenant.clone(), known.class, known.membership.set);
+        if self.lost || self.constants.state(set) != SetState::Absent || !self.charge_load(&tenant, class, set) {
+            return;
+        }
+        let wanted = self.unplaced_bytes(set);
+        let room = self.ledger.free_bytes() + self.constants.cached_bytes();
+        while wanted <= room && self.ledger.free_bytes() < self.unplaced_bytes(set) {
+            let Some(place) = self.constants.reclaim_cached() else { break };
+            self.free_constants([place]);
+        }
+        self.start_loading_if_free(set);
+    }
+
+    /// Reclaims the set of a function, unless an invocation needs it.
+    pub(super) fn reclaim_function(&mut self, function: FunctionId) {
+        let Some(known) = self.functions.get(&function) else { return };
+        let set = known.membership.set;
+        match self.constants.state(set) {
+            _ if self.constants.is_pinned(set) => {}
+            SetState::Absent => {}
+            SetState::Loading { .. } => self.cancel_loading(set),
+            SetState::Resident => {
+                let reclaimed = self.residency.reclaim_one_of(self.now, &[set]);
+                reclaimed.into_iter().for_each(|set| self.set_reclaimed(set));
+            }
+        }
     }
 
     /// Releases a set that was reclaimed.

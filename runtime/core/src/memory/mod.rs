@@ -214,6 +214,8 @@ impl Memory {
             Event::StaysOnDevice { session, is_held } => self.note_stays(session, is_held),
             Event::Released { session } => self.note_released(session),
             Event::Load { function } => self.load(function),
+            Event::Preload { function } => self.preload(function),
+            Event::Reclaim { function } => self.reclaim_function(function),
             Event::Unloaded { function } => self.unload(function),
             Event::Reserved { set, generation, refused } => self.reserved(set, generation, refused),
             Event::Staged { set, end } => self.note_staged(set, end),

@@ -1,6 +1,6 @@
 //! Dispatches requests: real-time requests at once, best-effort requests as the policy decides.
 
-use super::event::{FunctionId, PoolAction, RequestId};
+use super::event::{PoolAction, RequestId, RequestSpec};
 use super::grounds::{Grounds, Why};
 use super::pool::Pool;
 use super::requests::{Place, Request, RequestSlot};
@@ -48,7 +48,7 @@ impl Pool {
         for id in std::mem::take(&mut self.urgent) {
             let Some(request) = self.state.requests.find(id) else { continue };
             let Request { place: Place::Waiting, spec, .. } = &self.state.requests[request] else { continue };
-            match fastest(self.now, &self.state, spec.function) {
+            match fastest(self.now, &self.state, spec) {
                 Some(device) => self.dispatch(request, device, actions),
                 None => self.parked.push(id),
             }
@@ -59,16 +59,19 @@ impl Pool {
         let left = self.unqueue(slot);
         let request = &self.state.requests[slot];
         assert_eq!(request.place, Place::Waiting, "a request is on one device at a time");
-        let (id, class, function_id) = (request.id, request.spec.class, request.spec.function);
+        let (id, spec, function_id) = (request.id, request.spec, request.spec.function);
         let grounds = grounds(&self.state, request, device_id);
+        let work_ns = match shares_run(&self.state, &spec, device_id) {
+            true => 0,
+            false => grounds.service.0.saturating_add(grounds.reload.0),
+        };
         let request = &mut self.state.requests[slot];
-        (request.place, request.grounds) = (Place::InFlight(device_id), Some(grounds));
+        (request.place, request.grounds, request.work_ns) = (Place::InFlight(device_id), Some(grounds), work_ns);
         request.attempts += 1;
         let now = self.now;
         let device = self.state.device_mut(device_id).expect("a device of the class is in the pool");
         device.in_flight.push(slot);
-        let until = if class == Class::RealTime { &mut device.urgent_until } else { &mut device.busy_until };
-        *until = Nanos((*until).max(now).0.saturating_add(grounds.service.0 + grounds.reload.0));
+        device.work_mut(spec.class).begin(now, work_ns);
         if let Some(left) = left {
             device.taken += 1;
             self.state.functions.get_mut(function_id).expect("its queue had the request").in_flight += 1;
@@ -107,17 +110,32 @@ fn grounds(state: &State, request: &Request, device: DeviceId) -> Grounds {
     }
 }
 
-/// The device on which a real-time request is expected to finish first, by the device's other
-/// real-time requests and the request's reload and service times. Best-effort requests do not
-/// count, since they are preempted. Of equal devices, the one with the fewest requests.
-fn fastest(now: Nanos, state: &State, id: FunctionId) -> Option<DeviceId> {
-    let function = state.function(id);
+/// Whether a request runs together with others on the device: at most two runs of a batched function
+/// lie before a new request, the one on the device and the one that gathers requests.
+fn shares_run(state: &State, spec: &RequestSpec, device: DeviceId) -> bool {
+    let in_flight = || state.member(device).in_flight.iter();
+    let is_like_it = |slot: &&RequestSlot| {
+        let other = state.requests[**slot].spec;
+        other.is_batched && other.function == spec.function && other.class == spec.class
+    };
+    spec.is_batched && in_flight().filter(is_like_it).take(2).count() == 2
+}
+
+/// The device on which a request that takes no slot is expected to finish first, by the device's
+/// other requests and the request's reload and service times. For real-time requests, best-effort
+/// requests do not count, since they are preempted. Of equal devices, the one with the fewest
+/// requests.
+fn fastest(now: Nanos, state: &State, spec: &RequestSpec) -> Option<DeviceId> {
+    let function = state.function(spec.function);
     let active = &state.classes.get(function.class).active;
     let rotating = active.cycle_from(state.cursor).take(COMPARED);
     let candidates = function.resident.both(active).take(COMPARED).chain(rotating);
     candidates.min_by_key(|device| {
         let member = state.member(*device);
-        let wait = member.urgent_until.0.saturating_sub(now.0);
+        let mut wait = member.urgent.left_ns(now);
+        if spec.class == Class::BestEffort {
+            wait = wait.saturating_add(member.best_effort.left_ns(now));
+        }
         let time = wait.saturating_add(state.reload(function, *device)).saturating_add(state.service(function, member));
         (time, member.in_flight.len(), *device)
     })

@@ -70,6 +70,11 @@ impl Times {
         here.or_else(|| self.shortest_service())
     }
 
+    /// Whether the service time on a kind of device is known.
+    pub(super) fn knows(&self, kind: DeviceKind) -> bool {
+        self.0.iter().any(|row| row.0 == kind && row.1.get().is_some())
+    }
+
     /// Reload time on a kind of device; the shortest of the other kinds if it is unknown.
     pub(super) fn reload(&self, kind: DeviceKind) -> Option<Nanos> {
         let here = self.0.iter().find(|row| row.0 == kind).and_then(|row| row.2.get());

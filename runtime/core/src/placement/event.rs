@@ -85,6 +85,10 @@ pub struct RequestSpec {
     pub function: FunctionId,
     /// Its class. Real-time requests are dispatched at once, even if no slot is free.
     pub class: Class,
+    /// Whether its device runs it together with other requests of the function, as a batch. Such
+    /// requests do not wait in the pool, where no batch can form: they are dispatched at once,
+    /// whatever their class.
+    pub is_batched: bool,
     /// When it arrives. In simulations this may be later than now: the request is then announced,
     /// and no policy dispatches it before that time.
     pub arrival: Nanos,
@@ -93,6 +97,13 @@ pub struct RequestSpec {
     /// Whether it may run again if its device is lost or fails. It may if its execution has no
     /// effects besides its outputs.
     pub may_retry: bool,
+}
+
+impl RequestSpec {
+    /// Whether it waits for a free slot of a device. All others are dispatched at once.
+    pub(super) fn takes_slot(&self) -> bool {
+        self.class == Class::BestEffort && !self.is_batched
+    }
 }
 
 /// How a request ended on its device.
@@ -154,6 +165,14 @@ pub enum PoolEvent {
         function: FunctionId,
         /// Its group, size, devices and expected times.
         spec: FunctionSpec,
+    },
+    /// A function can run on these devices from now on. Its requests in flight continue where they
+    /// are. Ignored for unknown functions.
+    SuitsChanged {
+        /// The function.
+        function: FunctionId,
+        /// Its devices.
+        suits: Suits,
     },
     /// A function is removed. Its waiting requests are rejected; those in flight finish.
     FunctionRemoved {
@@ -284,6 +303,34 @@ pub enum RejectReason {
     },
     /// The configured number of requests is waiting already.
     QueueFull,
+}
+
+impl RejectReason {
+    /// All labels, for metrics.
+    pub const LABELS: [&str; 8] = [
+        "unknown_function",
+        "function_removed",
+        "no_device",
+        "too_large",
+        "deadline_passed",
+        "device_lost",
+        "too_many_attempts",
+        "queue_full",
+    ];
+
+    /// Its index in [`RejectReason::LABELS`].
+    pub fn index(&self) -> usize {
+        match self {
+            RejectReason::UnknownFunction => 0,
+            RejectReason::FunctionRemoved => 1,
+            RejectReason::NoDevice => 2,
+            RejectReason::TooLarge { .. } => 3,
+            RejectReason::DeadlinePassed => 4,
+            RejectReason::DeviceLost { .. } => 5,
+            RejectReason::TooManyAttempts { .. } => 6,
+            RejectReason::QueueFull => 7,
+        }
+    }
 }
 
 impl std::fmt::Display for RejectReason {

@@ -40,6 +40,21 @@ impl Why {
         Why::Hedged,
     ];
 
+    /// The reason as a label of metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Why::RealTime => "real_time",
+            Why::Again => "again",
+            Why::Only => "only",
+            Why::Holder => "holder",
+            Why::Load => "load",
+            Why::Replica => "replica",
+            Why::Reserved => "reserved",
+            Why::Measured => "measured",
+            Why::Hedged => "hedged",
+        }
+    }
+
     /// The reason in words, for traces.
     pub fn words(self) -> &'static str {
         match self {

@@ -22,6 +22,7 @@
 //! - A device that refuses a function gets no more of its requests for a while, if another device
 //!   can run them.
 
+mod chain;
 mod classes;
 mod config;
 mod decide;
@@ -41,6 +42,7 @@ mod state;
 mod suspension;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub use config::{Ageing, BucketWeights, PoolConfig, PoolOptions, Steal, StealMeasure, Visibility};
 pub use emptiest::{Candidate, emptiest};

@@ -2,7 +2,7 @@
 
 use super::config::PoolConfig;
 use super::estimate::Times;
-use super::event::{DeviceSpec, FunctionId, FunctionSpec, PoolAction, PoolEvent, RejectReason, RequestId};
+use super::event::{DeviceSpec, FunctionId, FunctionSpec, PoolAction, PoolEvent, RejectReason, RequestId, Suits};
 use super::policies::Policy;
 use super::requests::Place;
 use super::state::{Device, Function, Group, State};
@@ -61,6 +61,7 @@ impl Pool {
             PoolEvent::DeviceResumed { device } => self.drain(device, false),
             PoolEvent::DeviceLost { device } => self.lose_device(device, actions),
             PoolEvent::FunctionAdded { function, spec } => self.add_function(function, spec),
+            PoolEvent::SuitsChanged { function, suits } => self.change_suits(function, suits),
             PoolEvent::FunctionRemoved { function } => self.remove_function(function, actions),
             PoolEvent::GroupWeight { group, weight } => {
                 self.state.groups.get_or_default(group).weight = weight;
@@ -138,6 +139,7 @@ impl Pool {
             self.state.classes.get_mut(class).members.set(id, true);
         }
         self.state.devices[index] = Some(Device::new(spec, classes));
+        self.state.count_kind(spec.kind, true);
         self.state.with_room.set(id, spec.memory_bytes > 0);
         self.refresh(id);
         self.urgent.append(&mut self.parked);
@@ -207,6 +209,7 @@ impl Pool {
         // The device leaves the pool first, so that its requests are not queued for it again.
         let device = self.state.devices[usize::from(id.0)].take().expect("looked up above");
         self.state.with_room.set(id, false);
+        self.state.count_kind(device.spec.kind, false);
         for &class in &device.classes {
             let class = self.state.classes.get_mut(class);
             for set in [&mut class.members, &mut class.active, &mut class.free] {
@@ -245,6 +248,14 @@ impl Pool {
         self.enter_class(id);
         self.policy.weights_changed(&self.state);
         self.policy.function_changed(&self.state, id);
+    }
+
+    fn change_suits(&mut self, id: FunctionId, suits: Suits) {
+        let Some(function) = self.state.functions.get_mut(id) else { return };
+        function.suits = suits;
+        self.class_function_again(id);
+        // Requests that take no slot may have waited for a device.
+        self.urgent.append(&mut self.parked);
     }
 
     fn remove_function(&mut self, id: FunctionId, actions: &mut Vec<PoolAction>) {

@@ -3,7 +3,8 @@
 use super::event::{FunctionId, GroupId, PoolAction, RejectReason, RequestEnd, RequestId, RequestSpec};
 use super::pool::Pool;
 use super::requests::{Place, Request, RequestSlot};
-use crate::ids::{Class, DeviceId, Nanos};
+use super::state::State;
+use crate::ids::{DeviceId, Nanos};
 
 /// A request that has left its queue.
 pub(super) struct Left {
@@ -28,7 +29,7 @@ impl Pool {
         self.sequence += 1;
         let order = (spec.arrival, self.sequence);
         let place = Place::Announced;
-        let request = Request { id, spec, order, place, attempts: 0, cancelled: false, grounds: None };
+        let request = Request { id, spec, order, place, attempts: 0, cancelled: false, grounds: None, work_ns: 0 };
         let request = self.state.requests.insert(request);
         if let Some(deadline) = spec.deadline {
             self.deadlines.insert((deadline, id));
@@ -39,7 +40,7 @@ impl Pool {
         }
         if spec.deadline.is_some_and(|deadline| deadline <= self.now) {
             self.reject(request, RejectReason::DeadlinePassed, actions);
-        } else if !is_future || (self.policy.sees_future() && spec.class == Class::BestEffort) {
+        } else if !is_future || (self.policy.sees_future() && spec.takes_slot()) {
             self.enter(request, actions);
         }
     }
@@ -52,7 +53,7 @@ impl Pool {
             return;
         }
         self.enqueue(request);
-        if spec.class == Class::BestEffort {
+        if spec.takes_slot() {
             self.policy.arrived(&self.state, spec.function);
         }
     }
@@ -80,11 +81,12 @@ impl Pool {
     fn enqueue(&mut self, slot: RequestSlot) {
         let request = &mut self.state.requests[slot];
         request.place = Place::Waiting;
-        let (id, order, class, function_id) = (request.id, request.order, request.spec.class, request.spec.function);
-        if class == Class::RealTime {
+        let (id, order, spec) = (request.id, request.order, request.spec);
+        if !spec.takes_slot() {
             self.urgent.push(id);
             return;
         }
+        let function_id = spec.function;
         let function = self.state.functions.get_mut(function_id).expect("the function was checked");
         let (is_first, group) = (function.waiting.insert(order, slot), function.group);
         self.state.group_mut(group).waiting += 1;
@@ -109,8 +111,8 @@ impl Pool {
     pub(super) fn unqueue(&mut self, slot: RequestSlot) -> Option<Left> {
         self.forget_times(slot);
         let request = &self.state.requests[slot];
-        if request.place != Place::Waiting || request.spec.class == Class::RealTime {
-            // Lists of real-time requests are cleaned when they are read.
+        if request.place != Place::Waiting || !request.spec.takes_slot() {
+            // Lists of requests without a queue are cleaned when they are read.
             return None;
         }
         let (order, id) = (request.order, request.spec.function);
@@ -197,8 +199,8 @@ impl Pool {
         let request = &mut self.state.requests[slot];
         let Place::InFlight(device_id) = request.place else { unreachable!("only requests in flight are released") };
         (request.place, request.grounds) = (Place::Announced, None);
-        let (class, function_id) = (request.spec.class, request.spec.function);
-        if class == Class::BestEffort
+        let (spec, function_id, work_ns) = (request.spec, request.spec.function, request.work_ns);
+        if spec.takes_slot()
             && let Some(function) = self.state.functions.get_mut(function_id)
         {
             function.in_flight -= 1;
@@ -207,19 +209,13 @@ impl Pool {
             self.state.group_mut(group).in_flight -= 1;
             self.policy.group_changed(&self.state, group);
         }
-        let now = self.now;
-        let Some(device) = self.state.device_mut(device_id) else { return };
+        let State { devices, requests, .. } = &mut self.state;
+        let Some(device) = devices.get_mut(usize::from(device_id.0)).and_then(Option::as_mut) else { return };
         let at = device.in_flight.iter().position(|other| *other == slot).expect("it is in flight there");
-        device.in_flight.swap_remove(at);
-        if class == Class::BestEffort {
-            device.taken -= 1;
-        }
-        if device.taken == 0 {
-            device.busy_until = now;
-        }
-        if device.in_flight.len() == device.taken as usize {
-            device.urgent_until = now;
-        }
+        device.in_flight.remove(at);
+        let was_first = device.in_flight[..at].iter().all(|other| requests[*other].spec.class != spec.class);
+        device.work_mut(spec.class).end(self.now, work_ns, was_first);
+        device.taken -= u32::from(spec.takes_slot());
         self.refresh(device_id);
     }
 

@@ -34,6 +34,8 @@ pub(super) struct Request {
     pub(super) cancelled: bool,
     /// Why its device was chosen; set while it is in flight.
     pub(super) grounds: Option<Grounds>,
+    /// The time for which it counts in the work of its device.
+    pub(super) work_ns: u64,
 }
 
 /// All requests that have not ended.

@@ -2,12 +2,13 @@
 
 use super::classes::{ClassId, Classes};
 use super::estimate::Times;
-use super::event::{DeviceSpec, FunctionId, GroupId, Suits};
+use super::event::{DeviceKind, DeviceSpec, FunctionId, GroupId, Suits};
 use super::id_set::{DeviceSet, FunctionSet};
 use super::id_table::IdTable;
 use super::queue::Queue;
 use super::requests::{Order, RequestSlot, Requests};
-use crate::ids::{DeviceId, Nanos};
+use super::work::Work;
+use crate::ids::{Class, DeviceId};
 
 /// State of a pool. Policies read it; only the pool changes it.
 #[derive(Default)]
@@ -23,6 +24,8 @@ pub(super) struct State {
     pub(super) with_room: DeviceSet,
     /// Best-effort requests in function queues.
     pub(super) waiting: usize,
+    /// The kinds of the devices in the pool, each with the number of its devices.
+    pub(super) kinds: Vec<(DeviceKind, u32)>,
     /// The id that follows the device of the last best-effort dispatch.
     pub(super) cursor: u32,
 }
@@ -32,16 +35,16 @@ pub(super) struct Device {
     pub(super) draining: bool,
     /// Best-effort requests in flight; at most `spec.slots`.
     pub(super) taken: u32,
-    /// All requests in flight.
+    /// All requests in flight, in the order of their dispatches.
     pub(super) in_flight: Vec<RequestSlot>,
     /// Functions whose constants are on the device or being loaded.
     pub(super) resident: FunctionSet,
     /// Bytes of their constants.
     pub(super) resident_bytes: u64,
-    /// The expected end of the best-effort requests in flight.
-    pub(super) busy_until: Nanos,
-    /// The expected end of the real-time requests in flight.
-    pub(super) urgent_until: Nanos,
+    /// The best-effort requests in flight.
+    pub(super) best_effort: Work,
+    /// The real-time requests in flight.
+    pub(super) urgent: Work,
     /// The classes of which it is a member.
     pub(super) classes: Vec<ClassId>,
 }
@@ -55,9 +58,17 @@ impl Device {
             in_flight: Vec::new(),
             resident: FunctionSet::default(),
             resident_bytes: 0,
-            busy_until: Nanos(0),
-            urgent_until: Nanos(0),
+            best_effort: Work::default(),
+            urgent: Work::default(),
             classes,
+        }
+    }
+
+    /// The requests of a class in flight.
+    pub(super) fn work_mut(&mut self, class: Class) -> &mut Work {
+        match class {
+            Class::RealTime => &mut self.urgent,
+            Class::BestEffort => &mut self.best_effort,
         }
     }
 
@@ -132,6 +143,20 @@ impl State {
     /// A device from one of the pool's sets, which must be in the pool.
     pub(super) fn member(&self, device: DeviceId) -> &Device {
         self.device(device).expect("sets of the pool name devices of the pool")
+    }
+
+    /// Notes that a device of a kind was added or removed.
+    pub(super) fn count_kind(&mut self, kind: DeviceKind, is_added: bool) {
+        match self.kinds.iter_mut().find(|known| known.0 == kind) {
+            Some(known) => known.1 = if is_added { known.1 + 1 } else { known.1 - 1 },
+            None => self.kinds.push((kind, 1)),
+        }
+        self.kinds.retain(|known| known.1 > 0);
+    }
+
+    /// Whether the pool has devices of different kinds.
+    pub(super) fn is_mixed(&self) -> bool {
+        self.kinds.len() > 1
     }
 
     /// A function that is known to be in the pool.

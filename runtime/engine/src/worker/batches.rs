@@ -284,6 +284,7 @@ impl Worker {
                     task: Some(TaskId(invocation.submission.id.0)),
                     placed: None,
                     cold_start: invocation.cold_start,
+                    load_ns: invocation.load_ns,
                     batch: size,
                     launches: Vec::new(),
                 }),

@@ -120,6 +120,7 @@ impl Worker {
             unloading: None,
         };
         self.functions.insert(function.id, loaded);
+        self.holdings.residency_changed = true;
         self.bill_constants();
         let (compute_units, occupancy) = (self.units_of(function.lane), self.occupancy(function, module));
         function.set_capacity(Capacity { compute_units, occupancy, gain_ns_min: self.branch_gain_ns_min });
@@ -251,6 +252,7 @@ impl Worker {
         loaded.unloading = Some(answer);
         let id = loaded.function.id;
         self.shared.withdraw(key);
+        self.shared.residency.forget(key);
         self.shared.sessions.remove_of(&self.functions[&id].function);
         // Before invocations are cancelled, so that a batch that closes now is cancelled as well.
         self.answer_waiting(Some(id), &InvokeError::Unloaded);

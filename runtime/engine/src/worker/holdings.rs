@@ -39,6 +39,8 @@ pub(super) struct Holdings {
     pub(super) totals: ConstantStatistics,
     /// Whether the bytes of constants have to be divided again among the functions that have them.
     pub(super) charges_changed: bool,
+    /// Whether constants may have come to the device or left it since that was last reported.
+    pub(super) residency_changed: bool,
     /// Memory of sessions that have begun.
     pub(super) sessions: BTreeMap<SessionId, SessionMemory>,
     pub(super) allowance: Allowance,
@@ -55,6 +57,7 @@ impl Holdings {
             counters: BTreeMap::new(),
             totals: ConstantStatistics::default(),
             charges_changed: false,
+            residency_changed: false,
             sessions: BTreeMap::new(),
             allowance: Allowance::default(),
             suspended: Suspended::new(host),

@@ -58,6 +58,7 @@ impl Worker {
     }
 
     fn carry_out(&mut self, action: Action) {
+        self.holdings.residency_changed |= action.moves_constants();
         match action {
             Action::Admitted { task, ready } => self.admit(task, ready),
             Action::Ready { task } => self.become_ready(task),
@@ -336,6 +337,12 @@ impl Worker {
     }
 
     fn note_loaded(&mut self, set: ItemId, tasks: &[TaskId]) {
+        let now = clock::now();
+        for task in tasks {
+            if let Some(invocation) = self.invocations.get_mut(task) {
+                invocation.load_ns = now.0.saturating_sub(invocation.times.entered.0);
+            }
+        }
         let from_disk =
             self.holdings.staged.extract_if(.., |(other, _)| *other == set).any(|(_, staged)| staged.was_on_disk());
         self.holdings.count(set, |counters| {

@@ -25,6 +25,7 @@ mod launches;
 mod loaded;
 mod memory;
 mod memory_gate;
+mod memory_report;
 mod pad_modules;
 mod padding;
 mod padding_jobs;
@@ -223,6 +224,7 @@ impl Worker {
             busy |= self.take_mapped();
             busy |= self.advance_padding();
             self.update_charges();
+            self.report_residency();
             if self.is_done() {
                 return;
             }
@@ -311,6 +313,8 @@ impl Worker {
             Command::Suspension(command) => self.handle_suspension(command),
             Command::Load { function, answer } => self.begin_load(function, answer),
             Command::Unload { key, answer } => self.unload(&key, answer),
+            Command::Preload { key } => self.preload(&key),
+            Command::Reclaim { key } => self.reclaim(&key),
             Command::OpenLane { spec, answer } => drop(answer.send(self.open_lane(&spec))),
             Command::CloseLane { lane, answer } => self.begin_close_lane(lane, Some(answer)),
             Command::SetShare { client, lane, share, answer } => {

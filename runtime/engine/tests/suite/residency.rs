@@ -5,6 +5,7 @@
 //! only that seed.
 
 mod quotas;
+mod reports;
 
 use crate::fake;
 use crate::fake::fallible::FallibleDevice;

@@ -10,8 +10,10 @@
 //! - The answer of an attempt counts only while the request is in its attempt: a late answer of a
 //!   lost device is ignored.
 
+mod chains;
 mod record;
 mod requests;
+mod residency;
 mod steps;
 mod timer;
 
@@ -21,6 +23,8 @@ pub use self::requests::may_retry;
 use self::requests::{Attempt, Requests, Waiting};
 use self::steps::{Step, Steps};
 use self::timer::Timer;
+use crate::decisions::DecisionCounts;
+use crate::inference::FleetStatus;
 use crate::member::Member;
 use atoll_core::placement::{
     DeviceKind, DeviceSpec, FunctionId, FunctionSpec, Grounds, GroupId, Pool, PoolAction, PoolConfig, PoolEvent,
@@ -28,7 +32,9 @@ use atoll_core::placement::{
 };
 use atoll_core::scaling::Decision;
 use atoll_core::{Class, DeviceId, Nanos, TaskId, Tenant};
-use atoll_engine::{ChainRequest, FunctionName, InvocationId, InvocationResult, InvokeError, Reply, TraceBatch};
+use atoll_engine::{
+    ChainRequest, FunctionKey, FunctionName, InvocationId, InvocationResult, InvokeError, Reply, TraceBatch,
+};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::io;
@@ -66,13 +72,19 @@ struct State {
     pool: Pool,
     requests: Requests,
     functions: HashMap<FunctionId, Function>,
+    /// The functions in the pool by name.
+    ids: HashMap<FunctionKey, FunctionId>,
     groups: HashMap<String, GroupId>,
     devices: Vec<DeviceState>,
+    /// Chains in flight on each device.
+    chains: Vec<u64>,
+    decisions: DecisionCounts,
     recorder: Recorder,
 }
 
 /// The properties of a function that the dispatcher needs.
 struct Function {
+    key: FunctionKey,
     class: Class,
     /// Whether its engine batches requests.
     is_batched: bool,
@@ -128,8 +140,11 @@ impl Dispatcher {
             pool,
             requests: Requests::default(),
             functions: HashMap::new(),
+            ids: HashMap::new(),
             groups: HashMap::new(),
             devices: vec![DeviceState::default(); members.len()],
+            chains: vec![0; members.len()],
+            decisions: DecisionCounts::default(),
             recorder: Recorder::new(monotonic(), config.policy.name),
         };
         let inner = Inner { members, started: Instant::now(), state: Mutex::new(state), timer: Timer::default() };
@@ -148,7 +163,9 @@ impl Dispatcher {
         self.with(|state, now, steps| {
             let groups = state.groups.len() as u32;
             let group = *state.groups.entry(tenant.to_string()).or_insert(GroupId(groups));
-            state.functions.insert(function, Function { class, is_batched, queue_capacity });
+            let key = FunctionKey { tenant: tenant.clone(), name: name.into() };
+            state.ids.insert(key.clone(), function);
+            state.functions.insert(function, Function { key, class, is_batched, queue_capacity });
             let named = FunctionName { tenant: tenant.to_string(), name: name.into(), class, nodes: Vec::new() };
             state.recorder.add_function(function, named);
             let suits = Suits::Only(devices.iter().map(|(device, _)| *device).collect());
@@ -160,11 +177,24 @@ impl Dispatcher {
         });
     }
 
+    /// Sets the devices of a function, of which these have its constants since now.
+    pub(crate) fn set_devices(&self, function: FunctionId, devices: &[DeviceId], resident: &[DeviceId]) {
+        self.with(|state, now, steps| {
+            let suits = Suits::Only(devices.to_vec());
+            state.handle(now, PoolEvent::SuitsChanged { function, suits }, steps);
+            for &device in resident {
+                state.handle(now, PoolEvent::Resident { device, function }, steps);
+            }
+        });
+    }
+
     /// Removes a function: its waiting requests are answered with [`InvokeError::Unloaded`].
     pub(crate) fn remove(&self, function: FunctionId) {
         self.with(|state, now, steps| {
             state.handle(now, PoolEvent::FunctionRemoved { function }, steps);
-            state.functions.remove(&function);
+            if let Some(removed) = state.functions.remove(&function) {
+                state.ids.remove(&removed.key);
+            }
             state.recorder.remove_function(function);
         });
     }
@@ -204,6 +234,7 @@ impl Dispatcher {
             let zero = Nanos(0);
             let grounds = Grounds { why, reload: zero, service: zero, arrived: now, waiting: state.pool.waiting() };
             state.recorder.note(now, None, function, device, grounds);
+            state.decisions.note_placed(why);
         });
     }
 
@@ -217,10 +248,11 @@ impl Dispatcher {
         self.lock().recorder.batch(from)
     }
 
-    /// The state of each device, and the number of requests that wait for one.
-    pub(crate) fn status(&self) -> (Vec<DeviceState>, u64) {
+    /// The state of each device and of the queue, and the decisions so far.
+    pub(crate) fn status(&self, policy: &'static str) -> FleetStatus {
         let state = self.lock();
-        (state.devices.clone(), state.requests.waiting())
+        let (devices, waiting, decisions) = (state.devices.clone(), state.requests.waiting(), state.decisions);
+        FleetStatus { policy: Some(policy), waiting, devices, decisions }
     }
 
     /// Changes the state, and then carries out the resulting steps without the lock.
@@ -237,6 +269,7 @@ impl Dispatcher {
         let answer = {
             let now = self.0.now();
             self.0.note_losses(&mut state, now, &mut steps);
+            self.0.note_residency(&mut state, now, &mut steps);
             let answer = change(&mut state, now, &mut steps);
             self.0.timer.set(state.pool.wakeup());
             drop(state);
@@ -249,11 +282,15 @@ impl Dispatcher {
     /// Handles the answer of an attempt.
     fn answered(&self, attempt: Attempt, answer: Answer) {
         let mut state = self.lock();
+        let unloaded = answer.as_ref().err().and_then(|_| self.0.never_loaded(&state, &attempt));
         // Kept for the client in case the device is lost and no other one can run the request.
         if let Err(error) = &answer {
             state.requests.note_error(&attempt, error);
         }
-        self.with_state(state, |state, now, steps| state.answered(now, attempt, answer, steps));
+        self.with_state(state, |state, now, steps| {
+            unloaded.iter().for_each(|function| state.set_resident(now, attempt.device, function, false, steps));
+            state.answered(now, attempt, answer, steps);
+        });
     }
 }
 
@@ -309,11 +346,10 @@ impl State {
             steps.push(Step::Reply { reply, answer: Err(InvokeError::UnknownFunction) });
             return id;
         };
-        // Engines form batches, so requests that are batched do not wait here. Like real-time
-        // requests they take no slot.
-        let class = if known.is_batched { Class::RealTime } else { request.class.unwrap_or(known.class) };
+        let (class, is_batched) = (request.class.unwrap_or(known.class), known.is_batched);
         let capacity = known.queue_capacity;
-        if class == Class::BestEffort && self.requests.waiting_for(function) >= capacity {
+        // The others do not wait here: engines form batches, and preempt for real-time requests.
+        if class == Class::BestEffort && !is_batched && self.requests.waiting_for(function) >= capacity {
             steps.push(Step::Reply { reply, answer: Err(InvokeError::QueueFull { capacity }) });
             return id;
         }
@@ -322,7 +358,7 @@ impl State {
             .map(|after| Nanos(now.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))));
         let may_retry = requests::may_retry(&request);
         self.requests.insert(id, Waiting { function, request, reply, deadline });
-        let spec = RequestSpec { function, class, arrival: now, deadline, may_retry };
+        let spec = RequestSpec { function, class, is_batched, arrival: now, deadline, may_retry };
         self.handle(now, PoolEvent::Arrived { request: id, spec }, steps);
         id
     }
@@ -342,7 +378,7 @@ impl State {
     }
 
     fn answered(&mut self, now: Nanos, attempt: Attempt, mut answer: Answer, steps: &mut Vec<Step>) {
-        let Attempt { request, device, began, .. } = attempt;
+        let Attempt { request, device, .. } = attempt;
         // The device has no executor for the function for a while; another device may have one.
         if matches!(answer, Err(InvokeError::Unavailable(_))) && self.requests.take_back_one(&attempt) {
             let counts = &mut self.devices[usize::from(device.0)];
@@ -361,8 +397,7 @@ impl State {
             Ok(result) => {
                 let timing = result.timing;
                 let service = Nanos(timing.input_ns + timing.compute_ns + timing.output_ns);
-                let waited = now.0.saturating_sub(began.0 + service.0);
-                RequestEnd::Done { service, loaded: result.cold_start.then_some(Nanos(waited)) }
+                RequestEnd::Done { service, loaded: result.cold_start.then_some(Nanos(result.load_ns)) }
             }
             Err(_) => RequestEnd::Failed { retryable: false },
         };
@@ -392,11 +427,13 @@ impl State {
                 state.dispatched += 1;
                 if let (Some(grounds), Some(function)) = (self.pool.grounds(request), self.requests.function(request)) {
                     self.recorder.note(now, Some(request), function, device, grounds);
+                    self.decisions.note_placed(grounds.why);
                 }
                 let (attempt, request) = self.requests.begin(request, device, now);
                 steps.push(Step::Submit { attempt, request });
             }
             PoolAction::Reject { request, reason } => {
+                self.decisions.note_rejected(reason);
                 if let Some((reply, error)) = self.requests.remove(request) {
                     let is_of_device = matches!(
                         reason,
@@ -406,8 +443,13 @@ impl State {
                     steps.push(Step::Reply { reply, answer: Err(error) });
                 }
             }
-            // Engines load and evict constants by their own policy (`atoll_core::memory`).
-            PoolAction::Load { .. } | PoolAction::Unload { .. } => {}
+            PoolAction::Load { function, device } => {
+                steps.extend(self.constants(device, function, true));
+            }
+            // Before the loads that need the memory.
+            PoolAction::Unload { function, device } => {
+                self.constants(device, function, false).into_iter().for_each(|step| steps.insert(0, step));
+            }
             PoolAction::Move { device, from, to } => tracing::debug!(?device, ?from, ?to, "moved"),
         }
     }

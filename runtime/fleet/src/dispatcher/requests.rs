@@ -24,8 +24,6 @@ pub(super) struct Waiting {
 pub(super) struct Attempt {
     pub(super) request: RequestId,
     pub(super) device: DeviceId,
-    /// When it was submitted to the device.
-    pub(super) began: Nanos,
     /// Distinguishes the attempts of a request.
     number: u32,
 }
@@ -134,7 +132,7 @@ impl Requests {
     pub(super) fn begin(&mut self, id: RequestId, device: DeviceId, now: Nanos) -> (Attempt, ChainRequest) {
         let entry = self.entries.get_mut(&id).expect("the pool dispatches only requests that wait");
         entry.attempts += 1;
-        let attempt = Attempt { request: id, device, began: now, number: entry.attempts };
+        let attempt = Attempt { request: id, device, number: entry.attempts };
         entry.place = Place::OnDevice { attempt, invocation: None };
         let kept = entry.request.take().expect("a waiting request has its inputs");
         entry.request = may_retry(&kept).then(|| kept.clone());

@@ -3,7 +3,7 @@
 use super::requests::Attempt;
 use super::{Answer, Dispatcher};
 use atoll_core::DeviceId;
-use atoll_engine::{ChainRequest, InvocationId, Reply};
+use atoll_engine::{ChainRequest, FunctionKey, InvocationId, Reply};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
@@ -13,6 +13,8 @@ pub(super) enum Step {
     Submit { attempt: Attempt, request: ChainRequest },
     /// Cancel an invocation.
     Cancel { device: DeviceId, invocation: InvocationId },
+    /// Load the constants of a function onto a device, or reclaim them from it.
+    Constants { device: DeviceId, function: FunctionKey, is_load: bool },
     /// Answer a client.
     Reply { reply: Reply, answer: Answer },
 }
@@ -60,6 +62,8 @@ impl Dispatcher {
         match step {
             Step::Reply { reply, answer } => reply(answer),
             Step::Cancel { device, invocation } => self.0.member(device).cancel(invocation),
+            Step::Constants { device, function, is_load: true } => self.0.member(device).preload(&function),
+            Step::Constants { device, function, is_load: false } => self.0.member(device).reclaim(&function),
             Step::Submit { attempt, request } => {
                 let dispatcher = self.clone();
                 let reply: Reply = Box::new(move |answer| dispatcher.answered(attempt, answer));

@@ -26,18 +26,20 @@ impl FleetHandle {
             Some(name) => vec![self.named(name)?],
             None => vec![self.emptiest(bundle, &placements)],
         };
-        // A function with sessions stays on one device, which holds their state.
-        let keeps_state = bundle.graph().buffers_of(BufferKind::State).next().is_some();
-        if named.is_none() && self.0.pool.is_some() && !keeps_state {
+        if self.may_move(bundle, named) {
             let first = devices[0];
             devices.extend(self.ids().filter(|&device| device != first && self.suits(device, bundle)));
         }
-        let weight = |&device: &DeviceId| {
-            let weight = self.target(device, bundle).map(|target| Weight::of(bundle, target)).unwrap_or_default();
-            (device, weight)
-        };
+        let weight = |&device: &DeviceId| (device, self.weight(device, bundle));
         let id = placements.insert(function.clone(), devices.iter().map(weight).collect());
         Ok(Chosen { id, devices })
+    }
+
+    /// Whether a function may be on any device. One with sessions stays on one device, which holds
+    /// their state; so does one that names its device.
+    pub(super) fn may_move(&self, bundle: &Bundle, named: Option<&str>) -> bool {
+        let keeps_state = bundle.graph().buffers_of(BufferKind::State).next().is_some();
+        named.is_none() && self.0.pool.is_some() && !keeps_state
     }
 
     /// Loads a function onto the chosen devices. Returns the devices that loaded it, with the
@@ -93,6 +95,11 @@ impl FleetHandle {
 
     pub(super) fn is_drained(&self, device: DeviceId) -> bool {
         self.0.drained.load(Ordering::Relaxed) & bit(device) != 0
+    }
+
+    /// The memory that a function takes on a device.
+    pub(super) fn weight(&self, device: DeviceId, bundle: &Bundle) -> Weight {
+        self.target(device, bundle).map(|target| Weight::of(bundle, target)).unwrap_or_default()
     }
 
     /// The bundle target that a device would run: the best one for which the bundle has code.

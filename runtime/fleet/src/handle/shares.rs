@@ -92,7 +92,7 @@ impl FleetHandle {
     }
 
     /// Whether a device takes requests.
-    fn is_open(&self, device: DeviceId) -> bool {
+    pub(super) fn is_open(&self, device: DeviceId) -> bool {
         !self.is_drained(device) && self.member(device).is_some_and(|member| !member.is_lost())
     }
 

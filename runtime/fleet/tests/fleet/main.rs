@@ -2,5 +2,6 @@
 
 mod home;
 mod pool;
+mod residency;
 mod shares;
 mod support;

@@ -12,25 +12,28 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-type Answered = mpsc::Receiver<Option<InvokeError>>;
+pub(crate) type Answered = mpsc::Receiver<Option<InvokeError>>;
 
-fn pool(devices: usize, policy: &'static str) -> (FleetHandle, Vec<Arc<Notes>>) {
-    let policy = placement_by_name(policy).unwrap();
-    fleet(&vec!["t"; devices], Placing::Pool(PoolConfig::new(policy)))
+pub(crate) fn pool(devices: usize, policy: &'static str) -> (FleetHandle, Vec<Arc<Notes>>) {
+    fleet(&vec!["t"; devices], placing(policy))
 }
 
-fn submit(fleet: &FleetHandle, request: ChainRequest) -> (atoll_engine::InvocationId, Answered) {
+pub(crate) fn placing(policy: &str) -> Placing {
+    Placing::Pool(PoolConfig::new(placement_by_name(policy).unwrap()))
+}
+
+pub(crate) fn submit(fleet: &FleetHandle, request: ChainRequest) -> (atoll_engine::InvocationId, Answered) {
     let (answer, answered) = mpsc::channel();
     let id = fleet.submit(request, Box::new(move |result| answer.send(result.err()).unwrap()));
     (id, answered)
 }
 
-fn held(notes: &[Arc<Notes>]) -> Vec<usize> {
+pub(crate) fn held(notes: &[Arc<Notes>]) -> Vec<usize> {
     notes.iter().map(|notes| notes.held.lock().unwrap().len()).collect()
 }
 
 /// The answer. Exactly one must have come.
-fn answer(answered: &Answered) -> Option<InvokeError> {
+pub(crate) fn answer(answered: &Answered) -> Option<InvokeError> {
     let answer = answered.try_recv().expect("it is answered");
     assert!(answered.try_recv().is_err(), "and only once");
     answer
@@ -224,12 +227,68 @@ fn a_device_that_cannot_take_a_function_is_left_out() {
 }
 
 #[test]
+fn a_function_of_a_lost_device_is_loaded_elsewhere() {
+    for is_lost in [true, false] {
+        let (fleet, notes) = pool(2, "cost");
+        notes[1].is_full.store(true, SeqCst);
+        load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+        load(&fleet, "pinned", &bundle("t", 10, 0), Some("host:0")).unwrap();
+        if is_lost {
+            notes[0].lose();
+        } else {
+            fleet.set_drained("host:0", true).unwrap();
+        }
+        let wait = |answered: &Answered| answered.recv_timeout(Duration::from_secs(60)).expect("an answer");
+        assert!(wait(&submit(&fleet, chain(&["f"])).1).is_some(), "there is no room for it yet");
+        notes[1].is_full.store(false, SeqCst);
+        // It is tried again once a second. A request that waits for it is held in the end.
+        let answered = loop {
+            let answered = submit(&fleet, chain(&["f"])).1;
+            match answered.recv_timeout(Duration::from_millis(10)) {
+                Ok(error) => assert!(error.is_some()),
+                Err(_) => break answered,
+            }
+        };
+        while held(&notes)[1] == 0 {
+            std::thread::yield_now();
+        }
+        notes[1].answer(Ok(()));
+        assert_eq!(wait(&answered), None);
+        assert_eq!(*notes[1].loaded.lock().unwrap(), [FunctionKey::local("f")]);
+        let second = submit(&fleet, chain(&["f"])).1;
+        assert_eq!(held(&notes), [0, 1], "it is a function of the pool there");
+        notes[1].answer(Ok(()));
+        assert_eq!(wait(&second), None);
+        assert!(wait(&submit(&fleet, chain(&["pinned"])).1).is_some(), "it names the device");
+        fleet.unload(&FunctionKey::local("f")).unwrap();
+        assert!(notes[1].loaded.lock().unwrap().is_empty());
+    }
+}
+
+#[test]
 fn chains_go_to_a_device_that_has_all_their_functions() {
     let (fleet, notes) = pool(2, "cost");
     load(&fleet, "everywhere", &bundle("t", 10, 0), None).unwrap();
     load(&fleet, "pinned", &bundle("t", 10, 0), Some("host:1")).unwrap();
     fleet.submit(chain(&["everywhere", "pinned"]), ignore());
     assert_eq!(held(&notes), [0, 1]);
+}
+
+#[test]
+fn chains_use_all_devices() {
+    let (fleet, notes) = pool(2, "cost");
+    ["f", "g"].iter().for_each(|name| drop(load(&fleet, name, &bundle("t", 10, 0), None).unwrap()));
+    (0..4).for_each(|_| drop(fleet.submit(chain(&["f", "g"]), ignore())));
+    assert_eq!(held(&notes), [2, 2]);
+    (0..2).for_each(|_| notes[1].answer(Ok(())));
+    (0..2).for_each(|_| drop(fleet.submit(chain(&["f", "g"]), ignore())));
+    assert_eq!(held(&notes), [2, 2], "those that have ended do not count");
+    fleet.set_drained("host:0", true).unwrap();
+    fleet.submit(chain(&["f", "g"]), ignore());
+    assert_eq!(held(&notes), [2, 3]);
+    notes[1].lose();
+    let refused = answer(&submit(&fleet, chain(&["f", "g"])).1);
+    assert!(refused.is_some(), "one device is drained, and one is lost");
 }
 
 #[test]

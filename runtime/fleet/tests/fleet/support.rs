@@ -30,6 +30,17 @@ pub(crate) struct Notes {
     pub(crate) shares: Mutex<BTreeMap<ShareClient, bool>>,
     /// How many shares it has room for.
     pub(crate) shares_max: AtomicUsize,
+    /// Whether it has no constants, and fails requests without loading them.
+    pub(crate) is_empty: AtomicBool,
+    /// Calls that load constants ahead, and calls that reclaim them.
+    pub(crate) preloaded: Mutex<Vec<FunctionKey>>,
+    pub(crate) reclaimed: Mutex<Vec<FunctionKey>>,
+    /// Constants that came or left, to be reported.
+    residency: Mutex<Vec<(FunctionKey, bool)>>,
+    /// The kind of device.
+    pub(crate) kind: Mutex<String>,
+    /// Bytes of its memory; 0 for no limit.
+    pub(crate) memory_bytes: AtomicU64,
     /// Requests that wait for an answer.
     pub(crate) held: Mutex<VecDeque<(ChainRequest, Reply)>>,
     ids: AtomicU64,
@@ -38,19 +49,31 @@ pub(crate) struct Notes {
 impl Notes {
     /// Answers the request that it was given first.
     pub(crate) fn answer(&self, answer: Result<(), InvokeError>) {
+        self.answer_after(0, 1_000, answer);
+    }
+
+    /// Answers the request that it was given first, which has waited this long for constants and then
+    /// run this long.
+    pub(crate) fn answer_after(&self, load_ns: u64, compute_ns: u64, answer: Result<(), InvokeError>) {
         let (_, reply) = self.held.lock().unwrap().pop_front().expect("a request is held");
         reply(answer.map(|()| InvocationResult {
             outputs: Vec::new(),
-            timing: InvocationTiming { compute_ns: 1_000, ..InvocationTiming::default() },
+            timing: InvocationTiming { compute_ns, ..InvocationTiming::default() },
             entered_ns: 0,
             preemptions: 0,
             device: DeviceId(0),
             task: None,
             placed: None,
-            cold_start: false,
+            cold_start: load_ns > 0,
+            load_ns,
             batch: 1,
             launches: Vec::new(),
         }));
+    }
+
+    /// Reports that the constants of a function came or left.
+    pub(crate) fn report(&self, function: &str, is_resident: bool) {
+        self.residency.lock().unwrap().push((FunctionKey::local(function), is_resident));
     }
 
     /// Loses the device: its requests fail.
@@ -82,6 +105,33 @@ impl Member for FakeEngine {
         self.notes.lost.load(SeqCst)
     }
 
+    fn kind(&self) -> String {
+        self.notes.kind.lock().unwrap().clone()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        match self.notes.memory_bytes.load(SeqCst) {
+            0 => u64::MAX,
+            bytes => bytes,
+        }
+    }
+
+    fn preload(&self, function: &FunctionKey) {
+        self.notes.preloaded.lock().unwrap().push(function.clone());
+    }
+
+    fn reclaim(&self, function: &FunctionKey) {
+        self.notes.reclaimed.lock().unwrap().push(function.clone());
+    }
+
+    fn holds_constants(&self, _: &FunctionKey) -> bool {
+        !self.notes.is_empty.load(SeqCst)
+    }
+
+    fn take_residency(&self) -> Vec<(FunctionKey, bool)> {
+        std::mem::take(&mut *self.notes.residency.lock().unwrap())
+    }
+
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
         let Some(target) = self.targets.iter().find(|name| bundle.target(name).is_some()) else {
             let has = bundle.target_names().collect::<Vec<_>>().join(", ");
@@ -98,7 +148,7 @@ impl Member for FakeEngine {
             queue_capacity: options.queue_capacity.unwrap_or(8),
             weights_bytes: bundle.weights().len() as u64,
             weights_shared: false,
-            weights_resident: true,
+            weights_resident: !self.notes.is_empty.load(SeqCst),
             occupancy: Vec::new(),
         })
     }
@@ -161,6 +211,11 @@ impl Member for FakeEngine {
 /// A fleet of fake engines with these targets, `host:0` and so on.
 pub(crate) fn fleet(targets: &[&str], placing: Placing) -> (FleetHandle, Vec<Arc<Notes>>) {
     let notes: Vec<Arc<Notes>> = (0..targets.len()).map(|_| Arc::default()).collect();
+    (fleet_of(targets, placing, &notes), notes)
+}
+
+/// A fleet of fake engines with these targets and states.
+pub(crate) fn fleet_of(targets: &[&str], placing: Placing, notes: &[Arc<Notes>]) -> FleetHandle {
     let member = |(at, target): (usize, &&str)| -> Box<dyn Member> {
         notes[at].ids.store(DeviceId(at as u16).first_id(), SeqCst);
         Box::new(FakeEngine {
@@ -169,8 +224,7 @@ pub(crate) fn fleet(targets: &[&str], placing: Placing) -> (FleetHandle, Vec<Arc
             notes: notes[at].clone(),
         })
     };
-    let handle = FleetHandle::new(targets.iter().enumerate().map(member).collect(), placing).unwrap();
-    (handle, notes)
+    FleetHandle::new(targets.iter().enumerate().map(member).collect(), placing).unwrap()
 }
 
 /// A bundle with `bytes` of constants, all of the same value, and one byte of code for a target.

@@ -75,6 +75,7 @@ mod tests {
             policy: Some("cost"),
             waiting: 5,
             devices: vec![DeviceState::default(), drained, DeviceState::default()],
+            ..FleetStatus::default()
         };
         let told = report(&statistics, &status, true);
         let states: Vec<_> = told.devices.iter().map(|device| device.state).collect();

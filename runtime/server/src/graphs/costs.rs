@@ -3,6 +3,7 @@
 use super::desk::{Desk, Limits, Ticket};
 use super::stage::StageWork;
 use atoll_core::Nanos;
+use atoll_core::graphs::limits::ASSIGNMENTS_MAX;
 use atoll_core::graphs::{
     CostTable, Explanation, Graph, GraphError, GraphId, KindId, Margin, Measured, Measures, Plans, Reason, Verdict,
 };
@@ -18,8 +19,9 @@ const TABLE_EVERY: Duration = Duration::from_secs(1);
 /// How often [`TABLE_EVERY`] is doubled at most, once for each failure in a row: up to 256 seconds.
 const DOUBLED_MAX: u32 = 8;
 
-/// At this interval, one request runs without a reservation although its limits would reject it.
-/// Otherwise one exceptional measurement could reject all later requests of a graph.
+/// At this interval, one request runs without a reservation although it would be rejected because of
+/// its deadline. Otherwise one exceptional measurement could reject all later requests of a graph.
+/// Requests with a price limit never run so, since nobody would pay for more than the limit.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 
 /// The costs of a graph, valid for its present functions. A graph whose functions changed gets a
@@ -44,7 +46,7 @@ struct State {
     failures: u32,
     /// Whether each device accepted new requests at the last call of [`Desk::look`].
     open: Vec<bool>,
-    /// When a request last ran although its limits would reject it.
+    /// When a request last ran although its deadline would reject it.
     probed_at: Option<Instant>,
     /// Pairs of a stage and a device that has run it and so has its constants.
     warm: Vec<(usize, DeviceId)>,
@@ -133,6 +135,23 @@ impl Costs {
         self.desk.as_ref()
     }
 
+    /// Checks that a graph which states limits can be planned on the present devices.
+    ///
+    /// # Errors
+    /// If its stages have too many assignments to kinds of devices.
+    pub(super) fn check(&self, graph: &Graph, works: &[StageWork]) -> Result<(), GraphError> {
+        let Some(desk) = self.desk.as_ref().filter(|_| !Limits::default().over(graph).is_none()) else {
+            return Ok(());
+        };
+        let kinds: Vec<usize> = works.iter().map(|work| kinds_of(desk, work, &[]).len()).collect();
+        let assignments = kinds.iter().fold(1_u64, |product, &kinds| product.saturating_mul(kinds as u64));
+        let most = kinds.iter().copied().max().unwrap_or(0);
+        match assignments <= ASSIGNMENTS_MAX {
+            true => Ok(()),
+            false => Err(GraphError::TooManyAssignments { stages: works.len(), kinds: most }),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,15 +159,16 @@ impl Costs {
     /// Decides about a request.
     pub(super) fn decide(&self, graph: &Graph, works: &[StageWork], limits: Limits) -> Decision {
         let Some(desk) = &self.desk else { return Decision::Free };
-        let is_bound = limits.price_max.is_some();
         let limits = limits.over(graph);
+        let is_bound = limits.price_max.is_some();
         if limits.is_none() {
             desk.counts.unlimited.fetch_add(1, Ordering::Relaxed);
             return Decision::Free;
         }
         let mut state = self.lock();
         let Some(id) = state.id.filter(|_| state.is_measured(desk, works)) else {
-            // A request with a price limit never runs without a plan that keeps the limit.
+            // Once everything is measured, a request with a price limit runs only with a plan that
+            // keeps the limit.
             if let Some(failure) = state.failure.as_ref().filter(|_| is_bound && state.is_measured(desk, works)) {
                 desk.counts.reject(&Reason::Unplanned);
                 let name = graph.name();
@@ -171,7 +191,8 @@ impl Costs {
         }
         let Verdict::Rejected(reason) = verdict else { return Decision::Free };
         let is_due = state.probed_at.is_none_or(|last| last.elapsed() >= PROBE_EVERY);
-        if is_due && reason.is_of_limits() && reason != Reason::DeadlinePast {
+        // A probe may cost more than the request may.
+        if is_due && !is_bound && reason.is_of_limits() && reason != Reason::DeadlinePast {
             // The first rejection is a real one, since its measurements are recent.
             let is_first = state.probed_at.replace(Instant::now()).is_none();
             if !is_first {

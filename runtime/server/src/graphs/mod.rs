@@ -286,6 +286,9 @@ impl Graphs {
         let graph = DeployedGraph::new(key.clone(), manifest);
         let at = Some(app.changes());
         let model = graph.check(app)?;
+        if let Some(work) = &model.graph {
+            work.costs.check(&work.graph, &work.works).map_err(ManifestError::Graph)?;
+        }
         graph.check_programs(app, &model)?;
         let checked = Checked { callable: Ok(model), at };
         let graph = Arc::new(DeployedGraph { checked: Mutex::new(checked), ..graph });

@@ -428,6 +428,7 @@ impl Run<'_> {
             task: None,
             placed: None,
             cold_start: self.cold_start,
+            load_ns: 0,
             batch: 1,
             launches: Vec::new(),
         })

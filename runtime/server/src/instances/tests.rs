@@ -65,7 +65,7 @@ impl Inference for Devices {
 
     fn devices_state(&self) -> FleetStatus {
         let devices = self.names.iter().map(|_| DeviceState::default()).collect();
-        FleetStatus { policy: None, waiting: 0, devices }
+        FleetStatus { devices, ..FleetStatus::default() }
     }
 }
 

@@ -49,7 +49,7 @@ impl Inference for Device {
     }
 
     fn devices_state(&self) -> FleetStatus {
-        FleetStatus { policy: None, waiting: 0, devices: vec![DeviceState::default()] }
+        FleetStatus { devices: vec![DeviceState::default()], ..FleetStatus::default() }
     }
 }
 

@@ -163,6 +163,7 @@ impl FullLoad {
         let spec = RequestSpec {
             function,
             class: Class::BestEffort,
+            is_batched: false,
             arrival: Nanos(self.now),
             deadline: None,
             may_retry: true,

@@ -179,6 +179,7 @@ impl<'a> World<'a> {
             let spec = RequestSpec {
                 function: FunctionId(arrival.function as u32),
                 class: self.cluster.functions[arrival.function].class,
+                is_batched: false,
                 arrival: Nanos(arrival.at_ns),
                 deadline: None,
                 may_retry: true,

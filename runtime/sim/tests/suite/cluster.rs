@@ -201,6 +201,42 @@ fn a_real_time_request_preempts_and_the_others_go_on() {
     assert_eq!(ends, [15, 10], "3 + 10 + 2 preempted, and 5 + 3 + 2");
 }
 
+/// A GPU, and a CPU that takes fifty times as long.
+#[test]
+fn a_slow_device_beside_a_fast_one_never_makes_requests_later() {
+    let functions: Vec<_> = (0..3).map(|index| function(index, 2)).collect();
+    let run = |interval_ns: u64, seed: u64, devices: &[(u16, f64)]| {
+        let mut rng = Rng::new(seed);
+        let mut at_ns = 0;
+        let mut arrivals = Vec::new();
+        for _ in 0..1_000 {
+            at_ns += rng.below(2 * interval_ns);
+            arrivals.push(Arrival { at_ns, function: rng.below(3) as usize });
+        }
+        let mut cluster = cluster("cost", devices.len(), functions.clone(), arrivals);
+        for (device, (kind, speed)) in cluster.devices.iter_mut().zip(devices) {
+            *device = ClusterDevice { kind: DeviceKind(*kind), speed: *speed, slots: 2, ..*device };
+        }
+        cluster.times_known = true;
+        let report = simulate_cluster(&cluster);
+        check(&cluster, &report, "cost");
+        let on_second = report.schedule.iter().filter(|scheduled| scheduled.device == 1).count();
+        (report.waits.mean_completion_ns, on_second)
+    };
+    // Requests of 2 ms arrive every 2.5 ms, then every 1.5 ms.
+    for (interval_ns, is_overload) in [(2_500_000, false), (1_500_000, true)] {
+        for seed in 1..6 {
+            let (alone, _) = run(interval_ns, seed, &[(0, 1.0)]);
+            let (both, on_cpu) = run(interval_ns, seed, &[(0, 1.0), (1, 0.02)]);
+            assert!(
+                both <= alone * 1.001,
+                "{interval_ns} ns, seed {seed}: {both} ns, alone {alone}; {on_cpu} on the CPU"
+            );
+            assert_eq!(on_cpu > 0, is_overload, "{interval_ns} ns, seed {seed}: {on_cpu} requests");
+        }
+    }
+}
+
 #[test]
 fn ten_thousand_devices_run_the_shape_of_azure() {
     let options = Azure { functions: 300, load: 2_000.0, service_s_max: 1.0, bytes_per_s: 1e10, seed: 1 };

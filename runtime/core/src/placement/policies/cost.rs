@@ -9,9 +9,11 @@
 //! Requests of a function that is loaded on a device wait for that device, with three exceptions: a
 //! load onto another device is expected to finish earlier; the waiting requests would keep the
 //! function's devices busy for longer than a load takes; or the first request has waited as long as
-//! a load takes (the ski-rental rule).
+//! a load takes (the ski-rental rule). In pools of different kinds of devices, requests may also wait
+//! for a faster device (`faster.rs`).
 
 use super::Policy;
+use super::faster::{alone_ns, finish_ns, is_slower, may_run_on};
 use super::heads::Heads;
 use crate::ids::{DeviceId, Nanos};
 use crate::placement::classes::ClassId;
@@ -26,6 +28,8 @@ const LOOKED_AT: usize = 64;
 /// Devices that are examined to find how soon a holder of a function is free, or to place a
 /// replica.
 const HOLDERS: usize = 16;
+/// Functions whose waiting requests are counted to decide about a slower device.
+const COUNTED: usize = 16;
 /// Functions that are unloaded for one that does not fit.
 const UNLOADS_MAX: usize = 4;
 
@@ -56,6 +60,16 @@ impl Cost {
         }
     }
 
+    /// Expected time of the waiting requests of a class on the fastest devices; a lower bound if they
+    /// are of many functions.
+    fn backlog_ns(&self, state: &State, class: ClassId) -> u64 {
+        let of = |(_, id)| {
+            let function = state.function(id);
+            (function.waiting.len() as u64).saturating_mul(function.shortest_service())
+        };
+        self.heads.part(class).take(COUNTED).map(of).fold(0, u64::saturating_add)
+    }
+
     fn key(&self, service: u64, arrival: Nanos) -> u64 {
         // Divided first, since the product would overflow after a long uptime.
         service.saturating_add(arrival.0 / 1000 * self.ageing)
@@ -80,13 +94,15 @@ impl Cost {
             return true;
         }
         let holders = function.resident.len() as u64;
-        let work = function.waiting.len() as u64 * state.service(function, state.member(device));
-        if holders == 0 || work / holders > reload {
+        let service = |device| state.service(function, state.member(device));
+        let fastest = function.resident.iter().take(HOLDERS).map(service).min().unwrap_or_default();
+        if holders == 0 || function.waiting.len() as u64 * fastest / holders > reload {
             return true;
         }
         // True if no holder is active.
         let active = &state.classes.get(function.class).active;
-        let is_later = |holder| state.member(holder).busy_until.0.saturating_sub(now.0) > reload;
+        let here = reload.saturating_add(service(device));
+        let is_later = |holder| finish_ns(now, state, function, holder) > here;
         function.resident.both(active).take(HOLDERS).all(is_later)
     }
 
@@ -100,37 +116,60 @@ impl Cost {
                     break;
                 }
                 let function = state.function(id);
-                if function.resident.contains(device) {
+                let slower = state.service(function, state.member(device)) - function.shortest_service();
+                let is_resident = function.resident.contains(device);
+                let load = if is_resident { 0 } else { Cost::load_share(state, function, device) };
+                let key = key.saturating_add(slower).saturating_add(load);
+                if best.is_none_or(|best| key < best.0)
+                    && (is_resident || Cost::is_worth_loading(now, state, function, device))
+                    && may_run_on(now, state, function, device, || self.backlog_ns(state, class))
+                {
                     best = Some((key, id));
-                    break;
                 }
-                let key = key.saturating_add(Cost::load_share(state, function, device));
-                if best.is_none_or(|best| key < best.0) && Cost::is_worth_loading(now, state, function, device) {
-                    best = Some((key, id));
+                if is_resident && slower == 0 {
+                    break;
                 }
             }
         }
         best
     }
 
-    /// The best free device for a function.
-    fn for_function(now: Nanos, state: &State, id: FunctionId) -> Option<DeviceId> {
+    /// The best free device for a function; `None` if its first request waits for another one.
+    fn for_function(&self, now: Nanos, state: &State, id: FunctionId) -> Option<DeviceId> {
+        let function = state.function(id);
+        let device = Cost::free_device(now, state, id)?;
+        if !is_slower(state, function, device) {
+            return Some(device);
+        }
+        // A faster device that is free may be worth a load.
+        let service = |device| state.service(function, state.member(device));
+        let faster = state.free(id).iter().take(LOOKED_AT).filter(|other| service(*other) < service(device));
+        let finish = |device| (finish_ns(now, state, function, device), device);
+        let (_, device) = faster.chain([device]).map(finish).min()?;
+        may_run_on(now, state, function, device, || self.backlog_ns(state, function.class)).then_some(device)
+    }
+
+    /// The best free device for a function, of those that hold it if there is one. Ignores devices
+    /// that are not free.
+    fn free_device(now: Nanos, state: &State, id: FunctionId) -> Option<DeviceId> {
         let function = state.function(id);
         let free = state.free(id);
         let finish = |device: &DeviceId| {
             let member = state.member(*device);
-            let wait = if member.taken == 0 { 0 } else { member.busy_until.0.saturating_sub(now.0) };
-            wait.saturating_add(state.service(function, member))
+            member.best_effort.left_ns(now).saturating_add(state.service(function, member))
         };
-        let warm = function.resident.both(free).take(LOOKED_AT).map(|device| (finish(&device), device)).min();
-        if let Some((_, device)) = warm {
+        // A kind of device whose time is unknown counts as the fastest, and is tried first.
+        let is_known = |device: &DeviceId| state.is_mixed() && function.times.knows(state.member(*device).spec.kind);
+        let warm = function.resident.both(free).take(LOOKED_AT);
+        if let Some((.., device)) = warm.map(|device| (finish(&device), is_known(&device), device)).min() {
             return Some(device);
         }
-        let cold = free.cycle_from(state.cursor).take(LOOKED_AT).map(|device| {
-            let cost = finish(&device).saturating_add(Cost::load_share(state, function, device));
-            (cost, state.member(device).resident_bytes, device)
-        });
-        let (.., device) = cold.min()?;
+        // Of equal devices the next one in turn: if all are full, loads are divided among them.
+        let cold = free.cycle_from(state.cursor).take(LOOKED_AT);
+        let device = cold.min_by_key(|device| {
+            let cost = finish(device).saturating_add(Cost::load_share(state, function, *device));
+            (cost, is_known(device), state.member(*device).resident_bytes)
+        })?;
         Cost::is_worth_loading(now, state, function, device).then_some(device)
     }
 
@@ -155,11 +194,12 @@ impl Cost {
         };
         let fits = |device: &DeviceId| {
             let member = state.member(*device);
-            !function.resident.contains(*device)
+            !is_slower(state, function, *device)
+                && !function.resident.contains(*device)
                 && member.resident_bytes.saturating_add(function.constant_bytes) <= limit(member)
         };
         let devices = class.active.cycle_from(state.cursor).take(HOLDERS).filter(fits);
-        let device = devices.min_by_key(|device| (state.member(*device).busy_until.max(now), *device))?;
+        let device = devices.min_by_key(|device| (state.member(*device).best_effort.until(now), *device))?;
         Some(PoolAction::Load { function: id, device })
     }
 
@@ -212,7 +252,7 @@ impl Policy for Cost {
         let parts = self.heads.firsts().map(|(class, ..)| class);
         let with_free = parts.filter(|class| !state.classes.get(*class).free.is_empty());
         let mut functions = with_free.flat_map(|class| self.heads.part(class).take(LOOKED_AT));
-        functions.find_map(|(_, id)| Some((id, Cost::for_function(now, state, id)?)))
+        functions.find_map(|(_, id)| Some((id, self.for_function(now, state, id)?)))
     }
 
     fn dispatched(&mut self, _now: Nanos, state: &State, function: FunctionId, device: DeviceId) {
@@ -232,9 +272,14 @@ impl Policy for Cost {
             let device = state.free(id).first_from(0)?;
             let function = state.function(id);
             let ((arrival, _), _) = function.waiting.first()?;
-            Some(Nanos(arrival.0.saturating_add(state.reload(function, device))))
+            let after = |ns: u64| Some(Nanos(arrival.0.saturating_add(ns))).filter(|at| *at > now);
+            let load = after(state.reload(function, device));
+            // Slower devices wait longer.
+            let slower = state.free(id).iter().take(HOLDERS).filter(|device| is_slower(state, function, *device));
+            let slower = slower.filter_map(|device| after(alone_ns(state, function, device)));
+            slower.chain(load).min()
         };
-        functions.filter_map(worth_loading).filter(|at| *at > now).min()
+        functions.filter_map(worth_loading).min()
     }
 
     fn after(&mut self, now: Nanos, state: &State) -> Option<PoolAction> {

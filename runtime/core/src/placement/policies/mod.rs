@@ -8,11 +8,14 @@ mod balance;
 mod cost;
 mod deepest;
 mod exclusive;
+mod faster;
 mod heads;
 mod mlfqs;
 mod round_robin;
 mod srtf;
 mod static_shares;
+
+pub(super) use faster::alone_ns;
 
 use super::config::PoolOptions;
 use super::event::{FunctionId, GroupId, PoolAction};

@@ -75,6 +75,7 @@ impl Run {
         let spec = RequestSpec {
             function: FunctionId(self.any_function()),
             class: if self.rng.one_in(12) { Class::RealTime } else { Class::BestEffort },
+            is_batched: false,
             arrival: self.world.now,
             deadline: self.rng.one_in(8).then(|| Nanos(self.world.now.0 + self.rng.below(2000))),
             may_retry: true,

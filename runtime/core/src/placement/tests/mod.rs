@@ -2,6 +2,7 @@
 
 mod golden;
 mod indexes;
+mod mixed;
 mod policies;
 mod pool;
 mod random;

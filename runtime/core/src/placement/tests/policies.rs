@@ -281,10 +281,15 @@ fn cost_replicates_what_is_in_demand_and_unloads_replicas_under_pressure() {
     world.add_timed(3, 50, 60);
     world.done(2, 50);
     world.done(6, 50);
-    world.request(7, 1);
+    // Function 4 runs only on device 0, so that function 3 has to go to device 1.
+    let expected = vec![(DeviceKind(0), Expected { service: Some(Nanos(50)), reload: Some(Nanos(60)) })];
+    let (group, suits) = (GroupId(4), Suits::Only(vec![DeviceId(0)]));
+    world.add_function(4, FunctionSpec { group, constant_bytes: 1, suits, expected });
+    world.request(7, 4);
     world.request(8, 3);
+    assert_eq!(world.dispatches().last(), Some(&(8, 1)));
     let unloads: Vec<_> = world.log.iter().filter(|action| matches!(action, PoolAction::Unload { .. })).collect();
-    assert!(unloads.iter().all(|action| matches!(action, PoolAction::Unload { function: FunctionId(1), .. })));
+    assert_eq!(unloads, [&PoolAction::Unload { function: FunctionId(1), device: DeviceId(1) }]);
 }
 
 #[test]

@@ -11,7 +11,8 @@ fn world(policy: &str, devices: u16) -> World {
 }
 
 fn spec(world: &World, class: Class) -> RequestSpec {
-    RequestSpec { function: FunctionId(1), class, arrival: world.now, deadline: None, may_retry: true }
+    let (function, is_batched, arrival) = (FunctionId(1), false, world.now);
+    RequestSpec { function, class, is_batched, arrival, deadline: None, may_retry: true }
 }
 
 fn rejections(world: &World) -> Vec<(u64, RejectReason)> {
@@ -36,6 +37,30 @@ fn real_time_requests_go_at_once_to_where_they_finish_first() {
         let places: Vec<u16> = world.dispatches()[taken..].iter().map(|dispatch| dispatch.1).collect();
         assert_eq!(places.len(), 3, "{}: no slot is needed", entry.name);
         assert!(places.contains(&0) && places.contains(&1), "{}: {places:?}", entry.name);
+    }
+}
+
+#[test]
+fn batched_requests_go_at_once_but_do_not_count_on_preemption() {
+    for entry in PLACEMENTS.iter().filter(|entry| !["static", "exclusive"].contains(&entry.name)) {
+        let mut world = world(entry.name, 2);
+        world.add_timed(2, 10, 0);
+        world.request(1, 1);
+        let busy = world.dispatches()[0].1;
+        for device in [0, 1] {
+            world.send(PoolEvent::Resident { device: DeviceId(device), function: FunctionId(2) });
+        }
+        let batched = RequestSpec { function: FunctionId(2), is_batched: true, ..spec(&world, Class::BestEffort) };
+        world.arrive(2, batched);
+        assert_eq!(world.dispatches()[1..], [(2, 1 - busy)], "{}: the other one is idle", entry.name);
+        // Both devices are about equally late now. One run more or two: later ones join the run that
+        // gathers, so they stay where it is.
+        (3..40).for_each(|request| world.arrive(request, batched));
+        assert_eq!(world.dispatches().len(), 39, "{}: no slot is needed", entry.name);
+        let left = |device| world.pool.state.member(DeviceId(device)).best_effort.left_ns(world.now);
+        assert!(left(busy) <= 35 && left(1 - busy) <= 30, "{}: two runs at most", entry.name);
+        world.request(100, 1);
+        assert_eq!(world.dispatches().last(), Some(&(100, 1 - busy)), "{}: a slot is free there", entry.name);
     }
 }
 
@@ -125,6 +150,25 @@ fn a_larger_device_takes_what_is_too_large_for_the_others() {
 }
 
 #[test]
+fn a_function_that_comes_to_another_device_runs_there() {
+    for entry in PLACEMENTS {
+        let mut world = world(entry.name, 2);
+        let suits = |device| Suits::Only(vec![DeviceId(device)]);
+        world.add_function(2, FunctionSpec { suits: suits(0), ..FunctionSpec::default() });
+        let of_it = |world: &World, class| RequestSpec { function: FunctionId(2), ..spec(world, class) };
+        (1..=2).for_each(|request| world.arrive(request, of_it(&world, Class::BestEffort)));
+        assert_eq!(world.dispatches(), [(1, 0)], "{}", entry.name);
+        world.functions.get_mut(&FunctionId(2)).expect("added above").suits = suits(1);
+        world.send(PoolEvent::SuitsChanged { function: FunctionId(2), suits: suits(1) });
+        assert_eq!(world.dispatches(), [(1, 0), (2, 1)], "{}", entry.name);
+        world.arrive(3, of_it(&world, Class::RealTime));
+        assert_eq!(world.dispatches()[2..], [(3, 1)], "{}", entry.name);
+        [1, 2, 3].iter().for_each(|request| world.done(*request, 10));
+        world.send(PoolEvent::SuitsChanged { function: FunctionId(9), suits: suits(1) });
+    }
+}
+
+#[test]
 fn a_full_queue_rejects() {
     let policy = placement_by_name("balance").unwrap();
     let mut pool = Pool::new(PoolConfig { waiting_max: 1, ..PoolConfig::new(policy) });
@@ -137,6 +181,7 @@ fn a_full_queue_rejects() {
         let spec = RequestSpec {
             function: FunctionId(1),
             class: Class::BestEffort,
+            is_batched: false,
             arrival: Nanos(0),
             deadline: None,
             may_retry: true,

@@ -80,6 +80,7 @@ impl Run {
         let spec = RequestSpec {
             function: self.any_function(),
             class: if self.rng.one_in(5) { Class::RealTime } else { Class::BestEffort },
+            is_batched: false,
             arrival: Nanos(if future { now + self.rng.below(50) } else { now }),
             deadline: self.rng.one_in(6).then(|| Nanos(now + self.rng.below(300))),
             may_retry: self.rng.one_in(2),

@@ -87,6 +87,7 @@ impl World {
         let spec = RequestSpec {
             function: FunctionId(function),
             class: Class::BestEffort,
+            is_batched: false,
             arrival: self.now,
             deadline: None,
             may_retry: true,
@@ -181,7 +182,7 @@ impl World {
         state.in_flight.push(request);
         state.resident.insert(spec.function);
         let requests = &self.requests;
-        let taken = state.in_flight.iter().filter(|id| requests[id].spec.class == Class::BestEffort).count();
+        let taken = state.in_flight.iter().filter(|id| requests[id].spec.takes_slot()).count();
         assert!(taken <= state.spec.slots as usize, "{device:?} has {taken} requests in its slots");
     }
 

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::graphs::builtin::Builtin;
-use crate::graphs::desk::tests::{Devices, graph};
+use crate::graphs::desk::tests::{Devices, graph, graph_with};
 use crate::prices::Prices;
+use atoll_core::graphs::Cost;
 
 const WORKS: [StageWork; 2] = [StageWork::Builtin(Builtin::Max), StageWork::Builtin(Builtin::Max)];
 
@@ -21,8 +22,13 @@ fn ran(stage: usize, took: Duration) -> Ran {
     Ran { stage, device: None, given_to: None, took, timing, cold_start: false, is_planned: true }
 }
 
+/// The graph with a price limit in its manifest.
+fn with_price(price_max: u64) -> Graph {
+    graph_with(Some(Cost(price_max)))
+}
+
 fn limits(price_max: Option<u64>) -> Limits {
-    Limits { deadline: Some(Duration::from_secs(60)), price_max: price_max.map(atoll_core::graphs::Cost) }
+    Limits { deadline: Some(Duration::from_secs(60)), price_max: price_max.map(Cost) }
 }
 
 #[test]
@@ -50,10 +56,27 @@ fn a_price_limit_is_not_ignored_where_there_are_no_plans() {
     let Decision::Rejected(rejected) = costs.decide(&graph(), &WORKS, limits(Some(5))) else { panic!("not rejected") };
     assert_eq!(rejected.reason, Reason::Unplanned);
     assert!(rejected.message.contains("times or prices up to stage `b` overflow"), "{rejected}");
+    let of_manifest = with_price(5);
+    assert!(matches!(costs.decide(&of_manifest, &WORKS, limits(None)), Decision::Rejected(_)), "also the graph's");
     assert!(matches!(costs.decide(&graph(), &WORKS, limits(None)), Decision::Measure));
     costs.lock().table_at = None;
     assert!(!costs.is_due(&WORKS), "the same costs would fail again");
     assert_eq!(costs.lock().failures, 1);
+}
+
+#[test]
+fn a_request_beyond_its_deadline_is_measured_now_and_then_and_one_beyond_its_price_never() {
+    let costs = costs(Duration::from_secs(100));
+    assert!(costs.is_due(&WORKS));
+    costs.make_table(&graph(), &WORKS);
+    let long_ago = Instant::now().checked_sub(PROBE_EVERY).expect("the clock is older than that");
+    let decide = |graph: &Graph, limits| {
+        costs.lock().probed_at = Some(long_ago);
+        costs.decide(graph, &WORKS, limits)
+    };
+    assert!(matches!(decide(&graph(), limits(None)), Decision::Measure), "60 s are not enough");
+    assert!(matches!(decide(&graph(), limits(Some(0))), Decision::Rejected(_)), "the run may cost more");
+    assert!(matches!(decide(&with_price(0), limits(None)), Decision::Rejected(_)), "also by the graph's limit");
 }
 
 #[test]

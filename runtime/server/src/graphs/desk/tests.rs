@@ -48,12 +48,17 @@ impl Inference for Devices {
             is_drained: self.1.load(Ordering::SeqCst),
             ..DeviceState::default()
         };
-        FleetStatus { policy: None, waiting: 0, devices: vec![DeviceState::default(), second] }
+        FleetStatus { devices: vec![DeviceState::default(), second], ..FleetStatus::default() }
     }
 }
 
-/// Two stages, one after the other.
+/// Two stages, one after the other, without limits.
 pub(in crate::graphs) fn graph() -> Graph {
+    graph_with(None)
+}
+
+/// The same graph with this price limit.
+pub(in crate::graphs) fn graph_with(price_max: Option<Cost>) -> Graph {
     let form = Form { element: "FP32".into(), shape: Vec::new() };
     let tensor = |name: &str| TensorSpec { name: name.into(), form: form.clone() };
     let link = |name: &str, from| Link { name: name.into(), from };
@@ -71,6 +76,7 @@ pub(in crate::graphs) fn graph() -> Graph {
         inputs: vec![tensor("x")],
         stages: vec![stage("a", SourceName::Input("x".into())), stage("b", output("a"))],
         outputs: vec![link("y", output("b"))],
+        price_max,
         ..GraphSpec::default()
     })
     .expect("a good graph")

@@ -144,6 +144,7 @@ fn echo(request: InvocationRequest) -> InvocationResult {
         task: Some(TaskId(0)),
         placed: None,
         cold_start: false,
+        load_ns: 0,
         batch: 1,
         launches: Vec::new(),
     }

@@ -45,8 +45,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Print the five traces, the Poisson runs and the sweeps of the KaaS scheduling thesis
-    /// (chapter 6)
+    /// Print the results of the KaaS scheduling thesis beside ours: the five traces, the Poisson runs
+    /// and the sweeps of chapter 6, and Table 4.1 with FIFO and Clockwork
     #[arg(long)]
     thesis: bool,
 
@@ -167,6 +167,7 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
         return mixes::run(&policies);
     }
     let node = args.scheduler.setup().or_user_error()?;
+    workload::check_faults(args).or_user_error()?;
     let mut rows = Vec::new();
     for &devices in &args.devices {
         for &rate in &args.rate {
@@ -343,6 +344,34 @@ mod tests {
             // 8 µs for requests of 2 and 8 ms, and the devices that later requests find free.
             assert!(change != 0.0 && change.abs() < 0.3, "{change}");
         }
+    }
+
+    #[test]
+    fn a_fault_of_a_device_that_no_run_has_is_refused() {
+        let run_with = |flags: &str| {
+            let cli = Cli::try_parse_from(format!("cluster --policy cost --steps 20 {flags}").split(' ')).unwrap();
+            run(&cli.args).map(drop).map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(run_with("--devices 2,4 --fail 5:3"), Ok(()), "one run has it");
+        let error = run_with("--devices 2,4 --fail 5:4").unwrap_err();
+        assert!(error.contains("--fail names device 4; with --devices 4 the last one is 3"), "{error}");
+    }
+
+    /// The shape of KaaS's comparison: many functions, all of which fit into the memory of the devices.
+    #[test]
+    fn throughput_with_many_functions_stays_under_cost_and_collapses_under_exclusive() {
+        let throughput = |clients: u32| {
+            let rate = 1.2 / f64::from(clients);
+            let rows = rows(&format!(
+                "--policy cost,exclusive --clients {clients} --fit 13 --devices 4 --rate {rate} --steps 5000 \
+                 --cold 30 --run 4"
+            ));
+            let per_step = |row: &Value| row["jobs"].as_f64().unwrap() / row["total"].as_f64().unwrap();
+            [per_step(&rows[0]), per_step(&rows[1])]
+        };
+        let ([few_cost, few_exclusive], [cost, exclusive]) = (throughput(4), throughput(32));
+        assert!(cost >= 0.95 * few_cost, "cost: {cost} after {few_cost}");
+        assert!(exclusive < 0.5 * few_exclusive, "exclusive: {exclusive} after {few_exclusive}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
-//! `atoll bench cluster --thesis`: the traces of §6.1, the Poisson runs of §6.2 and the sweeps of
-//! §6.3.
+//! `atoll bench cluster --thesis`: the traces of §6.1, the Poisson runs of §6.2, the sweeps of §6.3,
+//! and Table 4.1.
+
+mod goodputs;
 
 use super::workload::Point;
 use super::{Row, steps};
@@ -97,11 +99,14 @@ pub(super) fn run() -> Result<Findings> {
     let (devices, devices_json) =
         sweep(&counts.map(|devices| (devices.to_string(), devices, rate_of(LOAD, devices, COSTS[0]))));
     writeln!(text, "Mean wait in steps by number of devices at a load of {LOAD} (§6.3, Figure 6.7)\n\n{devices}")?;
+    let (table, goodputs) = goodputs::table_4_1()?;
+    writeln!(text, "{table}")?;
     let json = json!({
         "traces": traces,
         "poisson": runs.iter().map(|(variant, row)| named(*variant, row)).collect::<Vec<_>>(),
         "by_load": rates_json,
         "by_devices": devices_json,
+        "table_4_1": goodputs,
     });
     Findings::new(&json, text.trim_end().to_string() + "\n")
 }
@@ -178,5 +183,12 @@ mod tests {
         let cold: Vec<u64> =
             json["poisson"].as_array().unwrap().iter().map(|row| row["cold"].as_u64().unwrap()).collect();
         assert_eq!(cold[..7], [8, 8, 8, 8, 8, 4, 8]);
+        let rows = json["table_4_1"].as_array().unwrap();
+        let by_latency = |row: &Value, policy: &str| row[policy]["latency"].as_f64().unwrap();
+        let ahead: Vec<bool> = rows.iter().map(|row| by_latency(row, "fifo") > by_latency(row, "thesis")).collect();
+        assert_eq!(ahead, [false, false, true, false], "FIFO is ahead at 60 ms");
+        assert!(rows.iter().all(|row| by_latency(row, "clockwork") < by_latency(row, "fifo")));
+        let table = findings.text.lines().filter(|line| line.contains(" FIFO ") || line.contains(" Clockwork "));
+        assert_eq!(table.filter(|line| line.split_whitespace().count() == 5).count(), 8, "{}", findings.text);
     }
 }

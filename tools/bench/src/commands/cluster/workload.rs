@@ -159,6 +159,20 @@ fn recorded(path: &Path, clients: usize) -> Result<Vec<Arrival>> {
     Ok(arrivals)
 }
 
+/// Checks that each device that fails exists. In a sweep of device counts it may exist in some only.
+pub(super) fn check_faults(args: &Args) -> Result<()> {
+    let most = args.devices.iter().copied().max().unwrap_or(0);
+    for fault in &args.fail {
+        ensure!(
+            fault.device < usize::from(most),
+            "--fail names device {}; with --devices {most} the last one is {}",
+            fault.device,
+            most - 1
+        );
+    }
+    Ok(())
+}
+
 /// The cluster of a point with a policy.
 pub(super) fn cluster(args: &Args, point: Point, policy: &'static PlacementEntry, workload: &Workload) -> Cluster {
     let mut sizes: Vec<u64> = workload.functions.iter().map(|function| function.constant_bytes).collect();

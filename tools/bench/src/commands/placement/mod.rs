@@ -146,13 +146,14 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     let folder = tempfile::tempdir()?;
     let clients = clients(args, folder.path())?;
     let first = args.pool(policies.first().context("there is a policy")?);
-    let (times, traits) = with_fleet(args, first, &clients, |fleet| Ok((alone(fleet, &clients)?, fleet.traits())))?;
+    let measured = |fleet: &FleetHandle| Ok((alone(fleet, &clients)?, fleet.traits()));
+    let ((times, speeds), traits) = with_fleet(args, first, &clients, measured)?;
     let arrivals = arrivals(args, &times).or_user_error()?;
     let mut rows = Vec::new();
     for policy in policies {
         let pool = args.pool(policy);
         let real = with_fleet(args, pool, &clients, |fleet| drive(fleet, &clients, &arrivals))?;
-        let simulated = simulate_cluster(&cluster(pool, &times, &traits, &arrivals));
+        let simulated = simulate_cluster(&cluster(pool, &times, &traits, &speeds, &arrivals));
         rows.push(Row::of(policy.name, traits.len(), &real, &simulated, &times));
     }
     Findings::new(&as_json(args, &times, &rows), text(&clients, &times, &rows)?)
@@ -234,11 +235,12 @@ fn device_ns(result: &InvocationResult) -> f64 {
     (timing.input_ns + timing.compute_ns + timing.output_ns) as f64
 }
 
-/// The times of each client's function, called alone on each device.
-fn alone(fleet: &FleetHandle, clients: &[Client]) -> Result<Vec<Times>> {
+/// The times of each client's function, called alone on each device, and the speed of each device.
+fn alone(fleet: &FleetHandle, clients: &[Client]) -> Result<(Vec<Times>, Vec<f64>)> {
     let devices = fleet.devices().len();
-    let mut all = Vec::new();
+    let (mut all, mut services) = (Vec::new(), Vec::new());
     for client in clients {
+        let mut on_devices = Vec::with_capacity(devices);
         let mut times = Times::default();
         for device in (0..devices).map(|at| DeviceId(at as u16)) {
             let (first, first_took) = call(fleet, client, device)?;
@@ -248,6 +250,7 @@ fn alone(fleet: &FleetHandle, clients: &[Client]) -> Result<Vec<Times>> {
                 service += device_ns(&result) / f64::from(CALLS);
                 took += waited.as_nanos() as f64 / f64::from(CALLS);
             }
+            on_devices.push(service);
             times.service_ns += service / devices as f64;
             times.overhead_ns += (took - service).max(0.0) / devices as f64;
             if first.cold_start {
@@ -256,8 +259,25 @@ fn alone(fleet: &FleetHandle, clients: &[Client]) -> Result<Vec<Times>> {
             }
         }
         all.push(times);
+        services.push(on_devices);
     }
-    Ok(all)
+    Ok((all, speeds(&services, &fleet.traits())))
+}
+
+/// The speed of each device, from the service times of each function on each device: 1 means as fast
+/// as the mean of the devices. Devices of a kind have the same speed.
+fn speeds(services: &[Vec<f64>], traits: &[DeviceTraits]) -> Vec<f64> {
+    let on_kind = |kind: &str, on_devices: &Vec<f64>| {
+        let of_kind = traits.iter().zip(on_devices).filter(|(device, _)| device.kind == kind).map(|(_, ns)| *ns);
+        mean(on_devices.iter().copied()) / mean(of_kind).max(1.0)
+    };
+    let speed = |device: &DeviceTraits| mean(services.iter().map(|on_devices| on_kind(&device.kind, on_devices)));
+    traits.iter().map(speed).collect()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (count, sum) = values.fold((0_u32, 0.0), |(count, sum), value| (count + 1, sum + value));
+    sum / f64::from(count.max(1))
 }
 
 /// Poisson arrivals, at the same rate for each client.
@@ -272,13 +292,19 @@ fn arrivals(args: &Args, times: &[Times]) -> Result<Vec<Arrival>> {
 }
 
 /// The simulated cluster of the same devices and functions.
-fn cluster(pool: PoolConfig, times: &[Times], traits: &[DeviceTraits], arrivals: &[Arrival]) -> Cluster {
+fn cluster(
+    pool: PoolConfig,
+    times: &[Times],
+    traits: &[DeviceTraits],
+    speeds: &[f64],
+    arrivals: &[Arrival],
+) -> Cluster {
     let kind = |device: &DeviceTraits| traits.iter().position(|other| other.kind == device.kind).unwrap_or(0);
-    let device = |device: &DeviceTraits| ClusterDevice {
+    let device = |(device, speed): (&DeviceTraits, &f64)| ClusterDevice {
         kind: DeviceKind(kind(device) as u16),
         slots: SLOTS,
         memory_bytes: device.memory_bytes,
-        speed: 1.0,
+        speed: *speed,
     };
     let function = |(client, times): (usize, &Times)| ClusterFunction {
         name: format!("client{}", client + 1),
@@ -292,7 +318,7 @@ fn cluster(pool: PoolConfig, times: &[Times], traits: &[DeviceTraits], arrivals:
     Cluster {
         pool,
         residency: residency_policy_by_name(RESIDENCY_POLICY_DEFAULT).expect("the default is in the table"),
-        devices: traits.iter().map(device).collect(),
+        devices: traits.iter().zip(speeds).map(device).collect(),
         functions: times.iter().enumerate().map(function).collect(),
         arrivals: arrivals.to_vec(),
         faults: Vec::new(),
@@ -327,4 +353,18 @@ fn drive(fleet: &FleetHandle, clients: &[Client], arrivals: &[Arrival]) -> Resul
         answered.push((took, device.map_err(|error| anyhow!("a request failed: {error}"))?));
     }
     Ok(answered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_of_a_kind_have_one_speed() {
+        let device = |kind: &str| DeviceTraits { kind: kind.into(), is_cpu: false, memory_bytes: 1 };
+        let traits = [device("cpu"), device("gpu"), device("gpu")];
+        // Both functions take ten times as long on the CPU. The mean of the devices is 400 and 800.
+        let services = [vec![1_000.0, 90.0, 110.0], vec![2_000.0, 200.0, 200.0]];
+        assert_eq!(speeds(&services, &traits), [0.4, 4.0, 4.0]);
+    }
 }

@@ -4,7 +4,6 @@ use crate::compiler;
 use crate::device_name::DeviceName;
 use crate::failure::{OrUserError, user_error};
 use crate::symbols::ModelArgs;
-use anyhow::Context;
 use atoll_kgraph::Bundle;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,17 +23,6 @@ pub fn open_with(path: &Path, device: DeviceName, symbols: &ModelArgs) -> anyhow
         Some("kg") => Bundle::open(path).or_user_error(),
         Some("onnx") => compiled(path, device, symbols),
         _ => Err(user_error(format!("{}: expected a .kg or .onnx file", path.display()))),
-    }
-}
-
-/// Copies a `.kg` file to another place, or compiles an `.onnx` file for a device into it.
-pub(crate) fn place(path: &Path, device: DeviceName, to: &Path) -> anyhow::Result<()> {
-    match path.extension().and_then(|e| e.to_str()) {
-        Some("onnx") => compiler::compile_for(device, path, &ModelArgs::default().options()?, to),
-        _ => {
-            let copied = std::fs::copy(path, to).map(drop);
-            copied.with_context(|| format!("cannot copy {}", path.display())).or_user_error()
-        }
     }
 }
 

@@ -1,10 +1,9 @@
 //! `atoll bench latency`
 
+#[cfg(feature = "compiler")]
 mod daemon;
 
-use self::daemon::{Doors, Interfaces};
 use super::load::{OpenLoop, WorkingSet, Workload, arrivals};
-use super::served::Served;
 use crate::artifact;
 use crate::engine::EngineArgs;
 use crate::failure::user_error;
@@ -68,6 +67,7 @@ pub(crate) struct Args {
     seed: u64,
 
     /// Also send the real-time requests to a daemon in this process, over HTTP and over rings
+    #[cfg(feature = "compiler")]
     #[arg(long)]
     daemon: bool,
 
@@ -94,9 +94,6 @@ struct Report {
     /// Best-effort throughput beside real-time requests, as a share of that alone.
     be_throughput_kept: f64,
     preemption: Preemption,
-    /// The same requests to a daemon.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    daemon: Option<Interfaces>,
 }
 
 #[derive(Debug, Serialize)]
@@ -145,6 +142,15 @@ impl From<(Vec<Duration>, f64)> for BestEffort {
     }
 }
 
+impl Quantiles {
+    fn text(&self, of: &str) -> String {
+        format!(
+            "from submission to the first block, {of}: p50 {:.0} µs, p90 {:.0} µs, p99 {:.0} µs, max {:.0} µs ({} times)",
+            self.p50_us, self.p90_us, self.p99_us, self.max_us, self.count
+        )
+    }
+}
+
 impl From<&Histogram> for Quantiles {
     fn from(histogram: &Histogram) -> Quantiles {
         let us = |ns: u64| ns as f64 / 1e3;
@@ -159,39 +165,27 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
             "--rate must be above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds",
         ));
     }
-    let report = if args.daemon { beside_a_daemon(args)? } else { in_process(args)? };
+    let bundles = open(args)?;
+    #[cfg(feature = "compiler")]
+    if args.daemon {
+        return daemon::run(args, &bundles);
+    }
+    let engine = args.engine.start()?;
+    let report = Loads::load(args, &engine.handle(), &bundles).and_then(|mut loads| loads.measure(args));
+    engine.shutdown();
+    let report = report?;
     Findings::new(&report, text(&report))
 }
 
-fn in_process(args: &Args) -> Result<Report> {
-    let (rt, be) = open(args)?;
-    let engine = args.engine.start()?;
-    let report = Loads::load(args, &engine.handle(), &rt, &be).and_then(|mut loads| loads.measure(args));
-    engine.shutdown();
-    report
+/// The bundles of both loads.
+struct Bundles {
+    rt: Arc<Bundle>,
+    be: Arc<Bundle>,
 }
 
-/// Measures in this process, and then over the interfaces of a daemon with the same engine.
-fn beside_a_daemon(args: &Args) -> Result<Report> {
-    let (rt, be) = open(args)?;
-    let folder = tempfile::tempdir()?;
-    let (repository, socket) = (folder.path().join("repository"), folder.path().join("atoll.sock"));
-    daemon::place(args, &repository)?;
-    let served =
-        Served::start_with(&args.engine, daemon::MODEL, &repository, folder.path(), None, Some(socket.clone()))?;
-    let report = Loads::load(args, &served.engine(), &rt, &be).and_then(|mut loads| {
-        let report = loads.measure(args)?;
-        let doors = Doors { socket, inputs: loads.rt.inputs().to_vec() };
-        let interfaces = daemon::measure(args, &served, &doors, &loads.arrivals, &loads.be)?;
-        Ok(Report { daemon: Some(interfaces), ..report })
-    });
-    served.stop()?;
-    report
-}
-
-fn open(args: &Args) -> Result<(Arc<Bundle>, Arc<Bundle>)> {
+fn open(args: &Args) -> Result<Bundles> {
     let device = args.engine.device_name();
-    Ok((artifact::open(&args.rt, device)?, artifact::open(&args.be, device)?))
+    Ok(Bundles { rt: artifact::open(&args.rt, device)?, be: artifact::open(&args.be, device)? })
 }
 
 /// Both loads of an engine.
@@ -204,7 +198,7 @@ struct Loads {
 }
 
 impl Loads {
-    fn load(args: &Args, handle: &EngineHandle, rt: &Arc<Bundle>, be: &Arc<Bundle>) -> Result<Loads> {
+    fn load(args: &Args, handle: &EngineHandle, Bundles { rt, be }: &Bundles) -> Result<Loads> {
         let duration = Duration::from_secs_f64(args.duration);
         Ok(Loads {
             working_set: WorkingSet::new(be.weights().len(), handle.device_info().compute_units as usize),
@@ -237,7 +231,6 @@ impl Loads {
             be_alone,
             be_beside,
             preemption: Preemption::between(&before, &after),
-            daemon: None,
         })
     }
 }
@@ -275,16 +268,8 @@ fn text(report: &Report) -> String {
         ("real-time alone, caches swept", &report.rt_swept),
         ("real-time beside best-effort", &report.rt_beside),
     ];
-    let interfaces =
-        report.daemon.as_ref().map_or(Vec::new(), |d| vec![("HTTP", &d.over_http), ("rings", &d.over_ring)]);
-    let over = interfaces.iter().flat_map(|(name, of)| {
-        [
-            (format!("real-time over {name}, alone"), &of.rt_alone),
-            (format!("real-time over {name}, beside"), &of.rt_beside),
-        ]
-    });
-    for (name, rt) in phases.into_iter().map(|(name, rt)| (name.to_owned(), rt)).chain(over) {
-        row(&name, &rt.latency, rt.dropped.to_string(), rt.failed.to_string());
+    for (name, rt) in phases {
+        row(name, &rt.latency, rt.dropped.to_string(), rt.failed.to_string());
     }
     for (name, be) in [("best-effort alone", &report.be_alone), ("best-effort beside real-time", &report.be_beside)] {
         row(name, &be.latency, String::new(), String::new());
@@ -303,15 +288,8 @@ fn text(report: &Report) -> String {
         p.evicted_launches,
         p.issued_launches
     );
-    let in_process = [("a real-time request that evicts", &p.latency), ("any real-time request", &p.rt_start_latency)];
-    let over = interfaces.iter().map(|(name, of)| (format!("one that evicts, over {name}"), &of.preemption_latency));
-    for (name, q) in in_process.into_iter().map(|(name, q)| (name.to_owned(), q)).chain(over) {
-        let _ = writeln!(
-            text,
-            "from submission to the first block, {name}: p50 {:.0} µs, p90 {:.0} µs, p99 {:.0} µs, max {:.0} µs ({} \
-            times)",
-            q.p50_us, q.p90_us, q.p99_us, q.max_us, q.count
-        );
+    for (name, q) in [("a real-time request that evicts", &p.latency), ("any real-time request", &p.rt_start_latency)] {
+        let _ = writeln!(text, "{}", q.text(name));
     }
     text
 }

@@ -56,11 +56,6 @@ impl Workload {
         Ok(Workload { handle: handle.clone(), function: function.into(), class, inputs })
     }
 
-    /// The inputs of every request.
-    pub(crate) fn inputs(&self) -> &[Tensor] {
-        &self.inputs
-    }
-
     /// Sends one request and waits for the answer; afterwards everything is warm.
     pub fn ask(&self) -> Result<Duration> {
         let start = Instant::now();

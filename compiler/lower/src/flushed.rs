@@ -10,11 +10,11 @@ use atoll_ptx::{Immediate, ScalarType};
 pub fn flushed_registers(program: &Program) -> Vec<bool> {
     let mut flushed = vec![true; program.regs.len()];
     fixpoint::iterate(program, |inst| {
-        !result_is_flushed(inst, &flushed)
-            && inst
-                .defs()
-                .into_iter()
-                .fold(false, |changed, reg| std::mem::replace(&mut flushed[reg], false) || changed)
+        let mut changed = false;
+        if !result_is_flushed(inst, &flushed) {
+            inst.defs().into_iter().for_each(|reg| changed |= std::mem::replace(&mut flushed[reg], false));
+        }
+        changed
     });
     flushed
 }

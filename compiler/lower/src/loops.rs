@@ -1,8 +1,8 @@
 //! Loops of control flow, with several entries or one: strongly connected components, and those
 //! inside them after the edges to their entries are cut.
 //!
-//! The blocks are stored once, in an order in which each loop is a range. Its inner loops are ranges
-//! inside that range. Loops that are nested in each other therefore take linear space.
+//! The blocks are stored once, in an order in which each loop is a range, and its inner loops are
+//! ranges inside that range. Loops that are nested in each other therefore take linear space.
 
 use crate::graph::{Graph, Tarjan};
 use crate::limits::{Budget, TooLarge};

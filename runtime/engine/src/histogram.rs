@@ -53,8 +53,8 @@ impl Histogram {
         self.counts.value_at_quantile(q.clamp(f64::MIN_POSITIVE, 1.0)).min(self.max_ns)
     }
 
-    /// The durations that were added after an earlier state of this histogram; all of them if it was
-    /// no such state. The sum is exact, and the maximum at most 1/16 too large.
+    /// The durations that were added after an earlier state of this histogram; all of them if it
+    /// was no such state. The sum is exact, and the maximum at most 1/16 too large.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut counts = self.counts.clone();
         if counts.subtract(&earlier.counts).is_err() {

@@ -49,7 +49,8 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Computes liveness, in time proportional to the number of pairs of a node and a live variable.
+    /// Computes liveness, in time proportional to the number of pairs of a node and a live
+    /// variable.
     ///
     /// # Errors
     /// Returns [`TooManyLive`] if the lists would need too much memory.

@@ -81,8 +81,8 @@ impl Worker {
         self.bind_others();
     }
 
-    /// Closes a lane that the scheduler does not know on the device. If the device fails, its queues
-    /// stay taken until [`Worker::close_unclosed`] succeeds.
+    /// Closes a lane, which the scheduler no longer knows, on the device. If the device fails, the
+    /// queues of the lane stay taken until [`Worker::close_unclosed`] succeeds.
     fn close_on_device(&mut self, lane: LaneId) -> Result<(), DeviceError> {
         let closed = if self.lost.is_some() { Ok(()) } else { self.device.close_lane(lane) };
         if closed.is_err() {

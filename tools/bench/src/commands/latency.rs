@@ -145,7 +145,8 @@ impl From<(Vec<Duration>, f64)> for BestEffort {
 impl Quantiles {
     fn text(&self, of: &str) -> String {
         format!(
-            "from submission to the first block, {of}: p50 {:.0} µs, p90 {:.0} µs, p99 {:.0} µs, max {:.0} µs ({} times)",
+            "from submission to the first block, {of}: p50 {:.0} µs, p90 {:.0} µs, p99 {:.0} µs, max {:.0} µs ({} \
+             times)",
             self.p50_us, self.p90_us, self.p99_us, self.max_us, self.count
         )
     }

@@ -276,10 +276,10 @@ fn a_permanently_lost_gpu_does_not_affect_the_other() -> Result<()> {
         let harm = || -> Result<()> {
             std::thread::sleep(Duration::from_millis(200));
             let (status, body) = ask_faulty(&daemon, "second", TRAP)?;
-            ensure!(status == 500, "{status}: {body}");
+            ensure!(status == 503, "{status}: {body}");
             wait_until("lost", || Ok(metric(&daemon, "atoll_device_lost{device=\"cuda:1\"}")? == 1.0))?;
             let (status, body) = ask_faulty(&daemon, "second", HARMLESS)?;
-            ensure!(status == 500 && body.contains("the device is lost"), "{status}: {body}");
+            ensure!(status == 503 && body.contains("the device is lost"), "{status}: {body}");
             std::thread::sleep(Duration::from_millis(200));
             Ok(())
         };
@@ -328,7 +328,7 @@ fn requests_of_a_lost_gpu_go_to_the_other() -> Result<()> {
     let calls = call_during(&daemon, "first", || {
         wait_until("both are used", || Ok(placed("cuda:0")? > 20.0 && placed("cuda:1")? > 20.0))?;
         let (status, body) = ask_faulty(&daemon, "second", TRAP)?;
-        ensure!(status == 500, "{status}: {body}");
+        ensure!(status == 503, "{status}: {body}");
         before = placed("cuda:0")?;
         wait_until("the other goes on", || Ok(placed("cuda:0")? > before + 20.0))
     })?;

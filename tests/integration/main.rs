@@ -81,6 +81,7 @@ mod tidy;
 mod trace;
 mod transfers;
 mod triton;
+mod two_hosts;
 mod values;
 mod vm;
 mod workloads;

@@ -6,6 +6,7 @@
 //! through it is aligned then depends only on the parameter, which is constant during a launch, or
 //! is known at compile time.
 
+use crate::fixpoint;
 use crate::program::{Inst, LOCAL_ZEROS, Opnd, Program, Reg, Special, Symbol, elem_of};
 use crate::shape::BlockShape;
 use atoll_ptx::{Immediate, StateSpace};
@@ -63,13 +64,7 @@ impl Alignments {
     /// shrinks.
     pub fn of(program: &Program, block: BlockShape) -> Alignments {
         let mut found = Alignments { registers: vec![None; program.regs.len()], block };
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for inst in program.blocks.iter().flat_map(|b| &b.insts) {
-                changed |= found.update(inst);
-            }
-        }
+        fixpoint::iterate(program, |inst| found.update(inst));
         found
     }
 

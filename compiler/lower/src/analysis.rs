@@ -12,15 +12,17 @@
 //! that are *blended* under the mask (see [`Analysis::blend`]).
 
 mod solver;
+mod walk;
 
 use self::solver::Solver;
-use crate::graph::{Graph, Tarjan};
-use crate::live::{Live, TooLarge};
+use crate::graph::Graph;
+use crate::limits::{Budget, TooLarge};
+use crate::loops::{LoopId, Loops};
 use crate::program::*;
 use crate::shape::{BlockShape, Shape};
-use crate::spins::{self, Extension};
+use crate::spins::{Extension, Spinning};
 use crate::webs::Phi;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// How far a branch splits the threads of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,20 +33,6 @@ pub enum Split {
     PerWarp,
     /// Lanes of a warp may diverge.
     Divergent,
-}
-
-/// A strongly connected component of the control flow. Its inner loops are listed separately.
-#[derive(Clone, Debug)]
-pub struct Loop {
-    /// Its blocks, those of inner loops included.
-    pub blocks: Vec<BlockId>,
-    /// Blocks that are entered from outside the loop; a loop of a structured language has exactly
-    /// one.
-    pub entries: Vec<BlockId>,
-    /// Lanes may leave it in different iterations.
-    pub is_divergent: bool,
-    /// The same blocks, sorted by id.
-    sorted: Vec<BlockId>,
 }
 
 /// What is known about a kernel's control flow and registers.
@@ -65,8 +53,11 @@ pub struct Analysis {
     pub exit_side: Vec<Option<BlockId>>,
     /// Control flow without exit edges.
     pub flow: Graph,
-    /// The loops of `flow`, outer loops before the loops they contain.
-    pub loops: Vec<Loop>,
+    /// The loops of `flow`.
+    pub loops: Loops,
+    /// The outermost loop entered at a block, among the loops that lanes leave in different
+    /// iterations.
+    pub divergent_loops: HashMap<BlockId, LoopId>,
     /// Warps may reach different barriers, or spin. Each then needs its own stack, and they take
     /// turns.
     pub scheduled: bool,
@@ -77,47 +68,61 @@ pub struct Analysis {
 /// Analyses a kernel for a block shape.
 ///
 /// # Errors
-/// Returns [`TooLarge`] if the kernel is too large for the liveness analysis.
-pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Result<Analysis, TooLarge> {
+/// Returns [`TooLarge`] if the kernel exceeds a limit of the analyses.
+pub(crate) fn analyse(
+    program: &Program,
+    phis: &[Phi],
+    block: BlockShape,
+    budget: &mut Budget,
+) -> Result<Analysis, TooLarge> {
     let plain_exits: Vec<Option<BlockId>> = program.blocks.iter().map(|b| plain_exit_side(&b.term)).collect();
-    let spinning = spinning_loops(program);
+    let spinning = Spinning::of(program, budget)?;
+    let leads_to_barrier = leading_to_barriers(program);
     let several = block.warps() > 1;
     let mut scheduled = several && (!spinning.is_empty() || only_arrives_somewhere(program));
     let mut exit_side = plain_exits.clone();
     let mut extensions: Vec<(BlockId, Extension)> = Vec::new();
     loop {
-        let mut solver = Solver::new(program, phis, block, exit_side, &extensions)?;
-        solver.solve();
-        if let Some(found) = solver.spin_to_extend(&spinning, &extensions) {
-            extensions.push(found);
+        let mut solver = Solver::new(program, phis, block, exit_side, &extensions, budget)?;
+        solver.solve()?;
+        let found = solver.spins_to_extend(&spinning, &extensions)?;
+        if !found.is_empty() {
+            extensions.extend(found);
             exit_side = solver.analysis.exit_side;
             continue;
         }
         scheduled |= several && solver.reduces_in_groups();
-        match solver.find_divergent_barrier().filter(|_| !scheduled) {
-            None => {
-                let spins = spinning.into_iter().flat_map(|l| l.entries).collect();
-                return Ok(Analysis { scheduled, spins, ..solver.finish() });
+        let divergent = if scheduled { Vec::new() } else { solver.divergent_barriers(&leads_to_barrier)? };
+        if divergent.is_empty() {
+            let spins = spinning.entries().collect();
+            return Ok(Analysis { scheduled, spins, ..solver.finish() });
+        }
+        exit_side = solver.analysis.exit_side;
+        // A branch without an exiting side may no longer reach a barrier once others have one.
+        let mut found_sides = false;
+        for branch in divergent {
+            if let Some(side) = exiting_side(&program.blocks[branch].term, &leads_to_barrier) {
+                exit_side[branch] = Some(side);
+                found_sides = true;
             }
-            Some(branch) => match exiting_side(program, branch) {
-                Some(side) => {
-                    exit_side = solver.analysis.exit_side;
-                    exit_side[branch] = Some(side);
-                }
-                None => {
-                    scheduled = true;
-                    exit_side = plain_exits.clone();
-                }
-            },
+        }
+        if !found_sides {
+            scheduled = true;
+            exit_side.clone_from(&plain_exits);
         }
     }
 }
 
-/// Loops in which lanes wait for writes of other threads.
-pub(crate) fn spinning_loops(program: &Program) -> Vec<Loop> {
-    let mut loops = find_loops(&Graph::new(program.successors()));
-    loops.retain(|l| spins::spins(program, &l.view()));
-    loops
+/// For each block, whether a barrier can be reached from it.
+fn leading_to_barriers(program: &Program) -> Vec<bool> {
+    let graph = Graph::new(program.successors());
+    let mut leads = vec![false; graph.len()];
+    for (id, block) in program.blocks.iter().enumerate() {
+        if matches!(block.term, Term::Barrier { .. }) {
+            mark_leading_to(&graph, id, &mut leads);
+        }
+    }
+    leads
 }
 
 /// Whether some threads arrive at a barrier without waiting at it (`bar.arrive`).
@@ -135,33 +140,12 @@ fn plain_exit_side(term: &Term) -> Option<BlockId> {
 
 /// The side of a branch from which no barrier can be reached, if there is exactly one. Its lanes
 /// can run to their end at once.
-fn exiting_side(program: &Program, branch: BlockId) -> Option<BlockId> {
-    let Term::Branch { taken, other, .. } = program.blocks[branch].term else { return None };
-    let graph = Graph::new(program.successors());
-    let meets_barrier = |from: BlockId| {
-        let reached = graph.reachable(&[from], None);
-        program.blocks.iter().zip(reached).any(|(b, r)| r && matches!(b.term, Term::Barrier { .. }))
-    };
-    match (meets_barrier(taken), meets_barrier(other)) {
+fn exiting_side(term: &Term, leads_to_barrier: &[bool]) -> Option<BlockId> {
+    let Term::Branch { taken, other, .. } = *term else { return None };
+    match (leads_to_barrier[taken], leads_to_barrier[other]) {
         (false, true) => Some(taken),
         (true, false) => Some(other),
         _ => None,
-    }
-}
-
-/// Whether the terminator of a block may leave a loop.
-fn leaves(term: &Term, inside: &Loop) -> bool {
-    term.successors().iter().any(|s| !inside.has(*s))
-}
-
-impl Loop {
-    /// Whether the loop contains a block.
-    pub fn has(&self, block: BlockId) -> bool {
-        self.sorted.binary_search(&block).is_ok()
-    }
-
-    fn view(&self) -> spins::Loop<'_> {
-        spins::Loop { blocks: &self.blocks, sorted: &self.sorted, entries: &self.entries }
     }
 }
 
@@ -170,11 +154,6 @@ impl Analysis {
     pub fn influence(&self, branch: BlockId) -> Vec<BlockId> {
         let reached = self.flow.reachable(&self.flow.succs[branch], Some(self.reconvergence[branch]));
         (0..reached.len()).filter(|&b| reached[b] && b != EXIT).collect()
-    }
-
-    /// The outermost divergent loop that has a block as entry.
-    pub fn divergent_loop_at(&self, block: BlockId) -> Option<&Loop> {
-        self.loops.iter().find(|l| l.is_divergent && l.entries.contains(&block))
     }
 }
 
@@ -206,37 +185,4 @@ fn mark_leading_to(flow: &Graph, block: BlockId, marks: &mut [bool]) {
             work.extend(&flow.preds[block]);
         }
     }
-}
-
-/// All loops, outer loops before inner ones.
-pub(crate) fn find_loops(flow: &Graph) -> Vec<Loop> {
-    let mut loops = Vec::new();
-    let all: Vec<BlockId> = (0..flow.len()).collect();
-    let (mut work, mut state) = (vec![all], Tarjan::of(flow.len()));
-    // Entries of all loops found so far. Entries of loops elsewhere cut no edge here, because such
-    // an edge would lead out of the nodes under examination.
-    let mut is_entry = vec![false; flow.len()];
-    // The number of the component that each block was last part of.
-    let (mut last, mut count) = (vec![0_u32; flow.len()], 0);
-    while let Some(nodes) = work.pop() {
-        for component in flow.components_again(&mut state, &nodes, |_, to| is_entry[to]) {
-            let is_loop = component.len() > 1 || flow.succs[component[0]].contains(&component[0]);
-            if !is_loop || component.iter().all(|b| is_entry[*b]) {
-                continue;
-            }
-            count += 1;
-            component.iter().for_each(|b| last[*b] = count);
-            let entered = |b: &BlockId| *b == ENTRY || flow.preds[*b].iter().any(|p| last[*p] != count);
-            let mut entries: Vec<BlockId> = component.iter().copied().filter(entered).collect();
-            if entries.is_empty() {
-                entries.push(component[0]);
-            }
-            entries.iter().for_each(|b| is_entry[*b] = true);
-            work.push(component.clone());
-            let mut sorted = component.clone();
-            sorted.sort_unstable();
-            loops.push(Loop { blocks: component, entries, is_divergent: false, sorted });
-        }
-    }
-    loops
 }

@@ -43,7 +43,7 @@ pub(crate) fn join(program: &mut Program) {
 }
 
 fn join_in(block: &mut Block, uses: &[u32]) {
-    let mut gone = Vec::new();
+    let mut is_gone = vec![false; block.insts.len()];
     for at in 0..block.insts.len() {
         let Some(chain) = chain(&block.insts, at, uses) else { continue };
         let mut ops = vec![Opnd::Addr(Box::new(Opnd::Reg(chain.address)), 0)];
@@ -51,13 +51,10 @@ fn join_in(block: &mut Block, uses: &[u32]) {
         let line = block.insts[at].line;
         block.insts[at] =
             Inst { form: Instruction::new(BOUND, Vec::new()), guard: chain.guard, ops, line, tied: false };
-        gone.extend(chain.comparisons);
+        chain.comparisons.into_iter().for_each(|comparison| is_gone[comparison] = true);
     }
-    let mut index = 0;
-    block.insts.retain(|_| {
-        index += 1;
-        !gone.contains(&(index - 1))
-    });
+    let mut is_gone = is_gone.into_iter();
+    block.insts.retain(|_| is_gone.next() != Some(true));
 }
 
 /// The comparisons before a trap, if all compare one address and have no other use.

@@ -1,6 +1,6 @@
 //! Errors of reading and analysing a kernel.
 
-use crate::live::TooLarge;
+use crate::limits::TooLarge;
 use atoll_ptx::Name;
 
 /// Why a kernel could not be lowered for a target.
@@ -31,7 +31,7 @@ pub enum LowerError {
 }
 
 impl LowerError {
-    /// The error for a kernel with too many live registers.
+    /// The error for a kernel that exceeds a limit of the analyses.
     pub fn too_large(target: &'static str, kernel: &Name, error: TooLarge) -> LowerError {
         LowerError::Unsupported { target, kernel: kernel.clone(), line: 0, what: error.to_string() }
     }

@@ -1,6 +1,7 @@
 //! Registers that never hold a subnormal f32, so that an instruction with `.ftz` need not flush
 //! them again.
 
+use crate::fixpoint;
 use crate::program::{Inst, Opnd, Program};
 use atoll_ptx::{Immediate, ScalarType};
 
@@ -8,19 +9,14 @@ use atoll_ptx::{Immediate, ScalarType};
 /// its definitions is not flushed, or depends on a register that is not flushed.
 pub fn flushed_registers(program: &Program) -> Vec<bool> {
     let mut flushed = vec![true; program.regs.len()];
-    let insts = || program.blocks.iter().flat_map(|b| &b.insts);
-    loop {
+    fixpoint::iterate(program, |inst| {
         let mut changed = false;
-        for inst in insts() {
-            let holds = result_is_flushed(inst, &flushed);
-            for reg in inst.defs().into_iter().filter(|_| !holds) {
-                changed |= std::mem::replace(&mut flushed[reg], false);
-            }
+        if !result_is_flushed(inst, &flushed) {
+            inst.defs().into_iter().for_each(|reg| changed |= std::mem::replace(&mut flushed[reg], false));
         }
-        if !changed {
-            return flushed;
-        }
-    }
+        changed
+    });
+    flushed
 }
 
 fn result_is_flushed(inst: &Inst, flushed: &[bool]) -> bool {

@@ -5,7 +5,7 @@
 //! - [`read`] turns a kernel into basic blocks ([`program`]).
 //! - `webs` splits its registers into independent values.
 //! - [`bounds`] recognises address checks.
-//! - `spins` finds loops that wait for other threads.
+//! - [`loops`] finds the loops, and `spins` those that wait for other threads.
 //! - [`analysis`] and [`shape`] find registers that are uniform, or an arithmetic progression over
 //!   lanes, and branches that diverge.
 //!
@@ -15,6 +15,7 @@
 //! Invariants:
 //! - The facts hold for every grid and all parameter values; they depend on the block shape.
 //! - A construct that cannot be lowered is an error here, with its line and the name of the target.
+//! - Time and memory are bounded for every kernel (`limits`): PTX is untrusted input.
 //!
 //! This crate generates no code and does not change PTX.
 
@@ -23,12 +24,15 @@ pub mod analysis;
 pub mod bounds;
 pub mod elem;
 mod error;
+mod fixpoint;
 pub mod flushed;
 pub mod forms;
 pub mod graph;
 mod joins;
+mod limits;
 pub mod live;
 pub mod loads;
+pub mod loops;
 pub mod program;
 pub mod read;
 pub mod shape;
@@ -37,15 +41,17 @@ pub mod variables;
 mod webs;
 
 pub use error::LowerError;
+pub use limits::TooLarge;
 
 #[cfg(test)]
 mod tests;
 
 use analysis::Analysis;
 use atoll_ptx::{Function, Module};
-use live::TooLarge;
+use limits::{Budget, MAX_STEPS};
 use program::Program;
 use shape::BlockShape;
+use spins::Spinning;
 
 /// A kernel that is ready for code generation.
 #[derive(Debug)]
@@ -69,16 +75,27 @@ impl Kernel {
         block: BlockShape,
         target: &'static str,
     ) -> Result<Kernel, LowerError> {
+        Kernel::within(module, function, block, target, &mut Budget::new(MAX_STEPS))
+    }
+
+    /// Like [`Kernel::of`], with the steps that the analyses may take.
+    fn within(
+        module: &Module,
+        function: &Function,
+        block: BlockShape,
+        target: &'static str,
+        budget: &mut Budget,
+    ) -> Result<Kernel, LowerError> {
         let one_warp = block.warps() == 1;
         let mut program = read::read_kernel(module, function, one_warp, target)?;
         let graph = graph::Graph::new(program.successors());
         let too_large = |error: TooLarge| LowerError::too_large(target, &function.name, error);
         let phis = webs::split_into_webs(&mut program, &graph).map_err(too_large)?;
         bounds::join(&mut program);
-        if !analysis::spinning_loops(&program).is_empty() {
+        if !Spinning::of(&program, budget).map_err(too_large)?.is_empty() {
             spins::isolate_convergent(&mut program);
         }
-        let analysis = analysis::analyse(&program, &phis, block).map_err(too_large)?;
+        let analysis = analysis::analyse(&program, &phis, block, budget).map_err(too_large)?;
         Ok(Kernel { program, analysis })
     }
 }

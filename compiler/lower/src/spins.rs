@@ -12,7 +12,10 @@
 //! control-flow edges that no lane takes.
 
 use crate::graph::Graph;
+use crate::limits::{Budget, TooLarge};
+use crate::loops::{LoopId, Loops};
 use crate::program::*;
+use atoll_ptx::flow::Dominators;
 use atoll_ptx::{Immediate, StateSpace};
 use std::collections::HashMap;
 
@@ -21,20 +24,6 @@ const CONVERGENT: [&str; 8] = ["shfl", "vote", "match", "redux", "elect", "activ
 /// Limit on the registers followed backwards from one exit; beyond it the loop counts as not
 /// spinning.
 const MAX_SLICE: usize = 64;
-
-/// A loop, as sets of its blocks.
-pub(crate) struct Loop<'a> {
-    pub(crate) blocks: &'a [BlockId],
-    /// The same blocks, sorted by id.
-    pub(crate) sorted: &'a [BlockId],
-    pub(crate) entries: &'a [BlockId],
-}
-
-impl Loop<'_> {
-    fn has(&self, block: BlockId) -> bool {
-        self.sorted.binary_search(&block).is_ok()
-    }
-}
 
 /// Edges that add the path to the release to a spinning loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,28 +34,37 @@ pub(crate) struct Extension {
 /// Splits blocks so that each convergent instruction starts a block and each release ends one.
 /// Registers and the first block of each split stay the same.
 pub(crate) fn isolate_convergent(program: &mut Program) {
-    for block in 0..program.blocks.len() {
-        let mut at = block;
-        while let Some(cut) = split_point(&program.blocks[at]) {
-            let rest = program.blocks[at].insts.split_off(cut);
-            let next = program.blocks.len();
-            let (line, term) = (program.blocks[at].line, program.blocks[at].term.clone());
-            program.blocks[at].term = Term::Goto(next);
-            program.blocks.push(Block { insts: rest, term, line });
-            at = next;
+    for at in 0..program.blocks.len() {
+        let mut parts = split(std::mem::take(&mut program.blocks[at].insts));
+        let ends_in_barrier = matches!(program.blocks[at].term, Term::Barrier { .. });
+        if ends_in_barrier && parts.last().is_some_and(|last| !last.is_empty()) {
+            parts.push(Vec::new());
+        }
+        let (line, term) = (program.blocks[at].line, program.blocks[at].term.clone());
+        let first_new = program.blocks.len();
+        let last = parts.len() - 1;
+        for (index, insts) in parts.into_iter().enumerate() {
+            let term = if index == last { term.clone() } else { Term::Goto(first_new + index) };
+            let part = Block { insts, term, line };
+            if index == 0 { program.blocks[at] = part } else { program.blocks.push(part) }
         }
     }
 }
 
-/// The position before the first convergent instruction, or after the first release.
-fn split_point(block: &Block) -> Option<usize> {
-    let count = block.insts.len();
-    let inside = block.insts.iter().enumerate().find_map(|(i, inst)| match inst {
-        _ if i > 0 && is_convergent(inst) => Some(i),
-        _ if i + 1 < count && is_release(inst) => Some(i + 1),
-        _ => None,
-    });
-    inside.or_else(|| (matches!(block.term, Term::Barrier { .. }) && count > 0).then_some(count))
+/// Splits instructions before each convergent instruction and after each release. Returns at least
+/// one part, and none but the first is empty.
+fn split(insts: Vec<Inst>) -> Vec<Vec<Inst>> {
+    let mut parts = vec![Vec::new()];
+    let mut is_released = false;
+    for inst in insts {
+        let starts = is_released || is_convergent(&inst);
+        if starts && parts.last().is_some_and(|part| !part.is_empty()) {
+            parts.push(Vec::new());
+        }
+        is_released = is_release(&inst);
+        parts.last_mut().expect("there is at least one part").push(inst);
+    }
+    parts
 }
 
 fn is_convergent(inst: &Inst) -> bool {
@@ -103,11 +101,64 @@ fn is_plain_store(inst: &Inst) -> bool {
     inst.form.opcode == "st" && inst.form.space() != Some(StateSpace::Local)
 }
 
+/// The loops of a program that spin.
+pub(crate) struct Spinning {
+    /// All loops of the program.
+    pub(crate) loops: Loops,
+    /// Those that spin.
+    ids: Vec<LoopId>,
+    graph: Graph,
+    dominators: Dominators,
+}
+
+impl Spinning {
+    /// Finds the loops that spin.
+    ///
+    /// # Errors
+    /// Returns [`TooLarge`] if this takes more than the budget.
+    pub(crate) fn of(program: &Program, budget: &mut Budget) -> Result<Spinning, TooLarge> {
+        let graph = Graph::new(program.successors());
+        let dominators = graph.dominators(ENTRY);
+        let loops = Loops::of(&graph, budget)?;
+        let mut ids = Vec::new();
+        if program.blocks.iter().any(has_racy_read) {
+            for (id, _) in loops.iter() {
+                let blocks = loops.blocks(id);
+                budget.spend(blocks.len())?;
+                if blocks.iter().any(|&b| has_racy_read(&program.blocks[b])) {
+                    budget.spend(blocks.iter().map(|&b| program.blocks[b].insts.len()).sum())?;
+                    ids.extend(spins(program, &loops, id).then_some(id));
+                }
+            }
+        }
+        Ok(Spinning { loops, ids, graph, dominators })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// The loops that spin, each with its first entry.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = (LoopId, BlockId)> + '_ {
+        self.ids.iter().map(|&id| (id, self.loops.get(id).entries[0]))
+    }
+
+    /// The entries of all loops that spin.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.ids.iter().flat_map(|&id| self.loops.get(id).entries.iter().copied())
+    }
+}
+
+fn has_racy_read(block: &Block) -> bool {
+    block.insts.iter().any(is_racy_read)
+}
+
 /// Whether a loop spins.
-pub(crate) fn spins(program: &Program, inside: &Loop<'_>) -> bool {
-    let defs = Definitions::of(program, inside);
-    let exits = inside.blocks.iter().filter_map(|&b| match program.blocks[b].term {
-        Term::Branch { pred, taken, other, .. } if [taken, other].iter().any(|s| !inside.has(*s)) => Some(pred),
+fn spins(program: &Program, loops: &Loops, id: LoopId) -> bool {
+    let defs = Definitions::of(program, loops.blocks(id));
+    let leaves = |to: &BlockId| !loops.contains(id, *to);
+    let exits = loops.blocks(id).iter().filter_map(|&b| match program.blocks[b].term {
+        Term::Branch { pred, taken, other, .. } if [taken, other].iter().any(leaves) => Some(pred),
         _ => None,
     });
     let slices: Vec<Vec<&Inst>> = exits.map(|pred| defs.slice(pred)).collect();
@@ -122,9 +173,9 @@ struct Definitions<'p> {
 }
 
 impl<'p> Definitions<'p> {
-    fn of(program: &'p Program, inside: &Loop<'_>) -> Definitions<'p> {
+    fn of(program: &'p Program, inside: &[BlockId]) -> Definitions<'p> {
         let mut by_reg: HashMap<Reg, Vec<&'p Inst>> = HashMap::new();
-        for inst in inside.blocks.iter().flat_map(|&b| &program.blocks[b].insts) {
+        for inst in inside.iter().flat_map(|&b| &program.blocks[b].insts) {
             inst.defs().into_iter().for_each(|reg| by_reg.entry(reg).or_default().push(inst));
         }
         Definitions { by_reg }
@@ -198,29 +249,48 @@ impl<'p> Definitions<'p> {
     }
 }
 
-/// The edges that let lanes which have left a spinning loop proceed to their release; `None` if
-/// there is no release on the way.
-pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> {
-    let [head] = *inside.entries else { return None };
-    let graph = Graph::new(program.successors());
-    let dominators = graph.dominators(ENTRY);
-    let is_in_loop = |b: BlockId| inside.has(b);
-    let may_join = |b: BlockId| {
-        let block = &program.blocks[b];
-        b != EXIT
-            && !is_in_loop(b)
-            && !matches!(block.term, Term::Barrier { .. })
-            && !block.insts.first().is_some_and(is_convergent)
-            && dominators.dominates(head, b)
-    };
-    let mut way = vec![false; program.blocks.len()];
-    let mut work: Vec<BlockId> =
-        inside.blocks.iter().flat_map(|&b| graph.succs[b].iter().copied()).filter(|&b| may_join(b)).collect();
-    while let Some(block) = work.pop() {
-        if !std::mem::replace(&mut way[block], true) {
-            work.extend(graph.succs[block].iter().copied().filter(|&b| may_join(b)));
+impl Spinning {
+    /// The edges that let lanes which have left a spinning loop proceed to their release; `None` if
+    /// there is no release on the way.
+    pub(crate) fn extend(&self, program: &Program, id: LoopId) -> Option<Extension> {
+        let graph = &self.graph;
+        let [head] = self.loops.get(id).entries[..] else { return None };
+        let is_in_loop = |b: BlockId| self.loops.contains(id, b);
+        let may_join = |b: BlockId| {
+            let block = &program.blocks[b];
+            b != EXIT
+                && !is_in_loop(b)
+                && !matches!(block.term, Term::Barrier { .. })
+                && !block.insts.first().is_some_and(is_convergent)
+                && self.dominators.dominates(head, b)
+        };
+        let mut way = vec![false; program.blocks.len()];
+        let after = self.loops.blocks(id).iter().flat_map(|&b| graph.succs[b].iter().copied());
+        let mut work: Vec<BlockId> = after.filter(|&b| may_join(b)).collect();
+        while let Some(block) = work.pop() {
+            if !std::mem::replace(&mut way[block], true) {
+                work.extend(graph.succs[block].iter().copied().filter(|&b| may_join(b)));
+            }
         }
+        let joins = leading_to_release(program, graph, &way);
+        let is_inside = |b: BlockId| joins[b] || is_in_loop(b);
+        let mut edges = Vec::new();
+        for block in (0..joins.len()).filter(|&b| joins[b]) {
+            for &next in graph.succs[block].iter().filter(|&&n| !is_inside(n)) {
+                edges.push((block, head));
+                // Lanes that still spin reconverge with lanes that have released only after the
+                // release.
+                edges.push((head, next));
+            }
+        }
+        edges.sort_unstable();
+        edges.dedup();
+        (!edges.is_empty()).then_some(Extension { edges })
     }
+}
+
+/// The blocks of a way that lead to a release, within the way.
+fn leading_to_release(program: &Program, graph: &Graph, way: &[bool]) -> Vec<bool> {
     let releases = |test: fn(&Inst) -> bool| -> Vec<BlockId> {
         (0..way.len()).filter(|&b| way[b] && program.blocks[b].insts.iter().any(test)).collect()
     };
@@ -228,24 +298,11 @@ pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> 
     if ends.is_empty() {
         ends = releases(is_plain_store);
     }
-    // Keep only blocks that lead to a release.
-    let mut joins = vec![false; way.len()];
+    let mut leads = vec![false; way.len()];
     while let Some(block) = ends.pop() {
-        if way[block] && !std::mem::replace(&mut joins[block], true) {
+        if way[block] && !std::mem::replace(&mut leads[block], true) {
             ends.extend(graph.preds[block].iter().copied());
         }
     }
-    let is_inside = |b: BlockId| joins[b] || is_in_loop(b);
-    let mut edges = Vec::new();
-    for block in (0..joins.len()).filter(|&b| joins[b]) {
-        for &next in graph.succs[block].iter().filter(|&&n| !is_inside(n)) {
-            edges.push((block, head));
-            // Lanes that still spin reconverge with lanes that have released only after the
-            // release.
-            edges.push((head, next));
-        }
-    }
-    edges.sort_unstable();
-    edges.dedup();
-    (!edges.is_empty()).then_some(Extension { edges })
+    leads
 }

@@ -2,25 +2,40 @@
 //! takes minutes or too much memory with algorithms that are quadratic in loops or blocks, and
 //! overflows the stack with recursive algorithms.
 
+mod steps;
+
 use crate::graph::Graph;
 use crate::joins::Joins;
+use crate::limits::{Budget, MAX_STEPS, TooLarge};
 use crate::live::Live;
+use crate::loops::Loops;
 use crate::program::*;
 use crate::{analysis, read, webs};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 use std::fmt::Write as _;
 
 /// A kernel with this code. `%p` is the predicate of all branches; `%r` is read and written
 /// everywhere.
-fn program(code: &str) -> Program {
+fn module(code: &str) -> atoll_ptx::Module {
     let text = format!(
-        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 n) {{\n\
-         .reg .b32 %r; .reg .pred %p;\nld.param.u32 %r, [n];\n{code}ret;\n}}"
+        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 n, .param .u64 at) {{\n\
+         .reg .b32 %r; .reg .b64 %d<4>; .reg .pred %p;\nld.param.u32 %r, [n];\n{code}ret;\n}}"
     );
-    let module = atoll_ptx::parse(&text).unwrap();
+    atoll_ptx::parse(&text).unwrap()
+}
+
+fn program(code: &str) -> Program {
+    let module = module(code);
     read::read_kernel(&module, module.kernels().next().unwrap(), true, "test").unwrap()
 }
 
 const STEP: &str = "add.u32 %r, %r, 1; setp.lt.u32 %p, %r, 9;";
+
+/// The loops of a graph.
+fn loops(graph: &Graph) -> Loops {
+    Loops::of(graph, &mut Budget::new(MAX_STEPS)).unwrap()
+}
 
 /// Splits registers and computes reconvergence; returns the number of joins.
 fn analyse(mut program: Program) -> usize {
@@ -74,18 +89,17 @@ fn a_ladder_of_twenty_thousand_rungs_that_is_entered_on_both_sides() {
 }
 
 /// Deterministic pseudo-random numbers.
-struct Numbers(u64);
+struct Numbers(SplitMix64);
 
 impl Numbers {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
+        self.0.next_u64() as usize % limit
     }
 }
 
 /// A program of a few blocks with random terminators, whose code reads and writes three registers.
 fn random_program(seed: u64) -> Program {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Numbers(SplitMix64::seed_from_u64(seed));
     let count = 4 + numbers.below(9);
     let mut program = program("mov.u32 %r, 1; @%p mov.u32 %r, 2; setp.lt.u32 %p, %r, 9;");
     let forms = std::mem::take(&mut program.blocks[ENTRY].insts);
@@ -229,12 +243,19 @@ fn loops_of_random_programs_match_the_definition() {
         loops_by_definition(&graph, &all, &[], &mut expected);
         let mut expected: Vec<_> =
             expected.into_iter().map(|(blocks, entries)| (sorted(blocks), sorted(entries))).collect();
-        let loops = analysis::find_loops(&graph);
-        assert!(
-            loops.iter().all(|found| all.iter().all(|block| found.has(*block) == found.blocks.contains(block))),
-            "seed {seed}"
-        );
-        let mut found: Vec<_> = loops.into_iter().map(|found| (sorted(found.blocks), sorted(found.entries))).collect();
+        let loops = loops(&graph);
+        for (id, own) in loops.iter() {
+            assert!(all.iter().all(|b| loops.contains(id, *b) == loops.blocks(id).contains(b)), "seed {seed}");
+            let is_inside = |around| own.entries.iter().all(|entry| loops.contains(around, *entry));
+            assert!(own.parent.is_none_or(|around| around < id && is_inside(around)), "seed {seed}");
+        }
+        for &block in &all {
+            let smallest = loops.iter().map(|(id, _)| id).filter(|&id| loops.contains(id, block)).max();
+            assert_eq!(loops.innermost(block), smallest, "seed {seed}, block {block}");
+        }
+        let blocks_and_entries =
+            |id, entries: &[BlockId]| (sorted(loops.blocks(id).to_vec()), sorted(entries.to_vec()));
+        let mut found: Vec<_> = loops.iter().map(|(id, found)| blocks_and_entries(id, &found.entries)).collect();
         expected.sort();
         found.sort();
         assert_eq!(found, expected, "seed {seed}");
@@ -244,10 +265,26 @@ fn loops_of_random_programs_match_the_definition() {
 }
 
 #[test]
+fn loops_nested_too_deeply_are_refused() {
+    let nested = |depth: usize| {
+        let heads = (0..depth).map(|n| vec![n + 3]);
+        let latches = (0..depth).rev().map(|n| vec![n + 2, 2 * depth + 2 - n]);
+        let mut succs: Vec<Vec<BlockId>> = [vec![], vec![2]].into_iter().chain(heads).chain(latches).collect();
+        succs.push(vec![EXIT]);
+        Graph::new(succs)
+    };
+    let deep = nested(2_000);
+    let found = loops(&deep);
+    assert_eq!(found.len(), 2_000);
+    assert_eq!(found.outwards(found.innermost(2_001)).count(), 2_000);
+    assert_eq!(Loops::of(&deep, &mut Budget::new(1_000_000)).unwrap_err(), TooLarge::Steps);
+}
+
+#[test]
 fn twenty_thousand_loops_in_a_row_and_one_around_them() {
     let mut code = format!("A: {STEP} bra B; B: bra L0;\n");
     (0..20_000).for_each(|n| writeln!(code, "L{n}: {STEP} @%p bra L{n};").unwrap());
     code += "@%p bra A;\n";
     let graph = Graph::new(program(&code).successors());
-    assert_eq!(analysis::find_loops(&graph).len(), 20_001);
+    assert_eq!(loops(&graph).len(), 20_001);
 }

@@ -7,7 +7,8 @@
 
 use crate::graph::Graph;
 use crate::joins::Joins;
-use crate::live::{Live, TooLarge};
+use crate::limits::TooLarge;
+use crate::live::Live;
 use crate::program::*;
 use std::collections::HashMap;
 

@@ -27,5 +27,5 @@ pub use cfg::{BasicBlock, BlockId, Cfg, CfgError, Edge, When};
 pub use code::{Access, Code, Register, RegisterId, ScopeId, StatementId};
 pub use def_use::DefUse;
 pub use dominators::DominatorTree;
-pub use liveness::{Liveness, TooLarge};
+pub use liveness::Liveness;
 pub use loops::{Loop, LoopId, Loops};

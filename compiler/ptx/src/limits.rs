@@ -15,9 +15,9 @@ pub const MAX_SYNTAX_ERRORS: usize = 50;
 /// Maximum number of faults that the verifier reports for one module.
 pub const MAX_FAULTS: usize = 200;
 
-/// Largest product of basic blocks and registers live across them, 2³⁰ bits. Four such sets take
-/// half a gigabyte; the largest kernels in practice need a few million bits.
-pub const MAX_LIVENESS_BITS: usize = 1 << 30;
+/// Maximum number of pairs of a basic block and a register that is live at its start. At 4 bytes
+/// each they take 256 MiB; large kernels have a few hundred thousand.
+pub const MAX_LIVE_PAIRS: usize = 1 << 26;
 
 /// Maximum shared memory of a function, 227 KiB: the maximum per block on sm_90 and sm_100.
 pub const MAX_SHARED_BYTES: u64 = 227 << 10;

@@ -173,7 +173,7 @@ fn liveness_over_loops() {
     let live = Liveness::of(&code, &cfg).unwrap();
     assert_eq!(names(&code, live.live_in(cfg.entry())), ["%p2", "%r9"]);
     assert_eq!(names(&code, live.live_in(label(&code, &cfg, "outer"))), ["%p2", "%r1", "%r9"]);
-    assert_eq!(names(&code, live.live_out(label(&code, &cfg, "inner"))), ["%p2", "%r1", "%r2", "%r3", "%r9"]);
+    assert_eq!(names(&code, live.live_out(&cfg, label(&code, &cfg, "inner"))), ["%p2", "%r1", "%r2", "%r3", "%r9"]);
     assert_eq!(names(&code, live.live_in(label(&code, &cfg, "after"))), ["%p2", "%r1", "%r3"]);
     assert_eq!(live.live_in(cfg.exit()).count(), 0);
 }

@@ -14,6 +14,7 @@ use crate::counters::Counters;
 use crate::event::{Action, Event, TaskSpec};
 use crate::ids::{Class, LaneId, LaunchId, Nanos, QueueId, TaskId};
 use crate::limits::{DEVICE_QUEUES_MAX, LAUNCH_NS_DEFAULT};
+use crate::padding::{PaddingDelay, PaddingOptions};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::starvation::Slice;
 use crate::tokens::{BusyTime, TokenConfig};
@@ -107,6 +108,8 @@ pub(crate) struct DeviceWide {
     lanes: HashMap<LaunchId, LaneId, FixedState>,
     /// The measured busy time of the launch whose end is reported next, if it was measured.
     pub(crate) measured: Option<(LaunchId, BusyTime)>,
+    /// The delay by padding that real-time tasks may have.
+    pub(crate) padding_delay: PaddingDelay,
 }
 
 impl DeviceWide {
@@ -232,6 +235,11 @@ impl DeviceScheduler {
                 }
             }
         }
+    }
+
+    /// Sets the options of padding, which are off by default.
+    pub fn configure_padding(&mut self, options: PaddingOptions) {
+        self.device.padding_delay.options = options;
     }
 
     // Lanes.

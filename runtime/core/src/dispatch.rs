@@ -7,7 +7,7 @@ use crate::device_scheduler::DeviceWide;
 use crate::event::{Action, Step};
 use crate::ids::{CLASSES, Class, ClientId, Epoch, LaunchId, PreemptLevel, QueueId, TaskId, Urgency};
 use crate::limits;
-use crate::padding::Padding;
+use crate::padding::{Padding, PaddingDelay};
 use crate::policy::View;
 use crate::scheduler::Scheduler;
 use crate::starvation::Starvation;
@@ -303,7 +303,7 @@ impl Scheduler {
             }
             let launch = device.next_launch(self.lane);
             if self.policy.pads() {
-                self.pad(id, step, launch, queue, actions);
+                self.pad((id, step, launch), queue, &mut device.padding_delay, actions);
             }
             let task = self.tasks.get_mut(&id).expect("bound tasks exist");
             let (epoch, class, client) = (task.issue(kind), task.class(), task.spec.client);
@@ -367,13 +367,22 @@ impl Scheduler {
         actions.push(Action::Issue { launch: name, task, step, queue: self.device_name(queue), epoch });
     }
 
-    /// Finds best-effort blocks to co-schedule with a real-time launch.
-    fn pad(&mut self, id: TaskId, step: u32, launch: LaunchId, queue: QueueId, actions: &mut Vec<Action>) {
+    /// Finds best-effort blocks to co-schedule with a launch of a real-time task's step.
+    fn pad(
+        &mut self,
+        (id, step, launch): (TaskId, u32, LaunchId),
+        queue: QueueId,
+        delay: &mut PaddingDelay,
+        actions: &mut Vec<Action>,
+    ) {
         let task = &self.tasks[&id];
         let profile = task
             .profile(step)
             .filter(|_| task.class() == Class::RealTime && task.spec.steps[step as usize] == Step::Preemptible);
-        let Some(mut padding) = profile.map(|profile| Padding::of(profile, self.compute_units)) else { return };
+        let Some(padding) = profile.map(|profile| Padding::of(profile, self.compute_units)) else { return };
+        let launch_ns = padding.launch_ns();
+        let padding = padding.with_delay(delay.earn(id, launch_ns));
+        let mut padding = if delay.options.bandwidth { padding.within_bandwidth() } else { padding };
         let before = self.co_scheduled_blocks.len();
         for at in 0..self.device_queues.len() {
             for bound in 0..self.device_queues[at].bound.len() {
@@ -405,6 +414,7 @@ impl Scheduler {
                 actions.push(Action::Pad { task: co_scheduled_task, step, first, shape, epoch });
             }
         }
+        delay.spend(id, padding.delay_ns());
         self.counters.padded_launches += u64::from(self.co_scheduled_blocks.len() > before);
     }
 

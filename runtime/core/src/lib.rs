@@ -78,7 +78,7 @@ pub use event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 pub use fork::Fork;
 pub use fork_plan::{StepCost, plan_forks};
 pub use ids::*;
-pub use padding::{LaunchProfile, PadShape};
+pub use padding::{LaunchProfile, PadShape, PaddingOptions};
 pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name, real_time_queues};
 pub use scheduler::SchedulerConfig;
 pub use starvation::{BEST_EFFORT_SLICE_DIVISOR, Slice};

@@ -11,7 +11,17 @@
 //! may fit fewer blocks on a compute unit than each kernel alone. The modules of a set are ordered
 //! by registers, and each contains the kernels of the ones before it: a launch runs in the first
 //! that contains all its kernels. Rule 2 applies to the occupancy there.
+//!
+//! # Longer blocks
+//! With [`PaddingOptions::delay_permille`], blocks may also end after the launch, as long as the
+//! launches of the real-time task together take at most that much longer.
+//!
+//! # Bandwidth
+//! REEF's rules compare time and occupancy, so that blocks which need the memory's whole bandwidth may
+//! slow a launch down. With [`PaddingOptions::bandwidth`], co-scheduled blocks get only as many compute
+//! units as leave the launch its bandwidth.
 
+use crate::ids::TaskId;
 use crate::limits::{PADDING_MODULES_MAX, PADS_MAX, SHARED_PARAMS_BYTES_MAX};
 use std::sync::Arc;
 
@@ -32,13 +42,17 @@ pub struct LaunchProfile {
     pub unit_blocks: Arc<[u32]>,
     /// Size of its arguments there, in bytes.
     pub params_bytes: u32,
+    /// The part of the device's memory bandwidth that it uses while it runs alone, in thousandths;
+    /// 0 if it is not known.
+    pub bandwidth_permille: u32,
 }
 
 impl LaunchProfile {
     /// A profile in a module without a limit on registers, which can share a launch with all others
     /// like it. Without arguments. For simulation.
     pub fn new(blocks: u32, wave_ns: impl Into<Arc<[u64]>>) -> LaunchProfile {
-        LaunchProfile { blocks, wave_ns: wave_ns.into(), set: 0, unit_blocks: [u32::MAX].into(), params_bytes: 0 }
+        let unit_blocks = [u32::MAX].into();
+        LaunchProfile { blocks, wave_ns: wave_ns.into(), set: 0, unit_blocks, params_bytes: 0, bandwidth_permille: 0 }
     }
 
     /// Blocks that fit on one compute unit.
@@ -58,6 +72,13 @@ impl LaunchProfile {
     /// compute unit; the last layer may not need all of them.
     fn needed_units(&self, compute_units: u32) -> u32 {
         self.blocks.div_ceil(self.layers(compute_units))
+    }
+
+    /// The memory bandwidth that its blocks use on some of a device's compute units, in thousandths of
+    /// the device's.
+    pub fn bandwidth_on(&self, units: u32, of: u32) -> u32 {
+        let used = u64::from(self.bandwidth_permille) * u64::from(units);
+        u32::try_from(used.div_ceil(u64::from(of.max(1)))).unwrap_or(u32::MAX)
     }
 
     /// Aligned size of its arguments in a shared launch, in bytes.
@@ -97,11 +118,56 @@ impl PadShape {
     }
 }
 
+/// Options of padding. By default they are off, and the rules are REEF's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PaddingOptions {
+    /// How much longer the launches of a real-time task may take because of co-scheduled blocks, in
+    /// thousandths of their duration alone. 0: co-scheduled blocks end with their launch (rule 1).
+    pub delay_permille: u32,
+    /// Whether the launch and its co-scheduled blocks together may use at most the device's memory
+    /// bandwidth. A kernel's use grows with its compute units. Kernels whose bandwidth is not known
+    /// count as if they used none.
+    pub bandwidth: bool,
+}
+
+/// The delay by padding that real-time tasks may still have.
+#[derive(Debug, Default)]
+pub(crate) struct PaddingDelay {
+    pub(crate) options: PaddingOptions,
+    /// The task whose launch was padded last, and its remaining delay in nanoseconds. Other tasks
+    /// begin without one, so that tasks in turn have less than they might.
+    remaining: Option<(TaskId, u64)>,
+}
+
+impl PaddingDelay {
+    /// Adds what a launch of this duration allows to the delay of its task, and returns the sum.
+    pub(crate) fn earn(&mut self, task: TaskId, launch_ns: u64) -> u64 {
+        let before = self.remaining.filter(|(other, _)| *other == task).map_or(0, |(_, ns)| ns);
+        let earned = u128::from(launch_ns) * u128::from(self.options.delay_permille) / 1000;
+        let remaining = before.saturating_add(u64::try_from(earned).unwrap_or(u64::MAX));
+        self.remaining = Some((task, remaining));
+        remaining
+    }
+
+    /// Takes the delay of a launch from what the task has.
+    pub(crate) fn spend(&mut self, task: TaskId, ns: u64) {
+        if let Some((other, remaining)) = &mut self.remaining
+            && *other == task
+        {
+            *remaining = remaining.saturating_sub(ns);
+        }
+    }
+}
+
 /// Chooses the blocks to co-schedule with one launch.
 #[derive(Debug)]
 pub struct Padding {
-    /// Duration of the launch; all co-scheduled blocks have to end within it.
+    /// Duration of the launch.
+    launch_ns: u64,
+    /// Time within which all co-scheduled blocks have to end.
     limit_ns: u64,
+    /// Time in which the co-scheduled blocks end.
+    longest_ns: u64,
     /// Blocks that have to fit on one compute unit: those of the launch, and as many as each
     /// co-scheduled launch runs there at once.
     occupancy_min: u32,
@@ -110,8 +176,14 @@ pub struct Padding {
     occupancy: u32,
     /// The same minimum by the registers of each module of the set.
     by_module: [u32; PADDING_MODULES_MAX],
+    /// Compute units of the device.
+    compute_units: u32,
     /// Compute units not assigned yet.
     spare: u32,
+    /// Memory bandwidth of the launch, in thousandths of the device's.
+    own_bandwidth: u32,
+    /// Memory bandwidth not assigned yet; `None` if it does not matter.
+    bandwidth: Option<u32>,
     /// Bytes for arguments not assigned yet.
     room: u32,
     set: u32,
@@ -121,16 +193,51 @@ pub struct Padding {
 impl Padding {
     /// Starts with a launch on a device of `compute_units` compute units.
     pub fn of(launch: &LaunchProfile, compute_units: u32) -> Padding {
+        let launch_ns = launch.alone_ns(compute_units);
         Padding {
-            limit_ns: launch.alone_ns(compute_units),
+            launch_ns,
+            limit_ns: launch_ns,
+            longest_ns: 0,
             occupancy_min: launch.occupancy().min(launch.layers(compute_units)),
             occupancy: launch.occupancy(),
             by_module: launch.by_module(),
+            compute_units,
             spare: compute_units - launch.needed_units(compute_units),
+            own_bandwidth: launch.bandwidth_permille,
+            bandwidth: None,
             room: SHARED_PARAMS_BYTES_MAX.saturating_sub(launch.params_room()),
             set: launch.set,
             pads: 0,
         }
+    }
+
+    /// Allows the co-scheduled blocks to end this much later than the launch.
+    #[must_use]
+    pub fn with_delay(self, delay_ns: u64) -> Padding {
+        Padding { limit_ns: self.launch_ns.saturating_add(delay_ns), ..self }
+    }
+
+    /// Limits the co-scheduled blocks to the memory bandwidth that the launch leaves.
+    #[must_use]
+    pub fn within_bandwidth(self) -> Padding {
+        Padding { bandwidth: Some(1000_u32.saturating_sub(self.own_bandwidth)), ..self }
+    }
+
+    /// The compute units that a candidate may have.
+    fn units_for(&self, candidate: &LaunchProfile) -> u32 {
+        let (Some(left), used @ 1..) = (self.bandwidth, candidate.bandwidth_permille) else { return self.spare };
+        let units = u64::from(left) * u64::from(self.compute_units) / u64::from(used);
+        self.spare.min(u32::try_from(units).unwrap_or(u32::MAX))
+    }
+
+    /// Duration of the launch without co-scheduled blocks, in nanoseconds.
+    pub fn launch_ns(&self) -> u64 {
+        self.launch_ns
+    }
+
+    /// How much later than the launch the co-scheduled blocks end, in nanoseconds.
+    pub fn delay_ns(&self) -> u64 {
+        self.longest_ns.saturating_sub(self.launch_ns)
     }
 
     /// Whether more blocks may be co-scheduled.
@@ -157,14 +264,23 @@ impl Padding {
         let at_once = waves.iter().rposition(|ns| *ns <= self.limit_ns)? + 1;
         let rounds = self.limit_ns / waves[at_once - 1].max(1);
         let on_each = (at_once as u64 * rounds).min(u64::from(u32::MAX)) as u32;
-        let blocks = (candidate.blocks - done).min(on_each.saturating_mul(self.spare));
+        let spare = self.units_for(candidate);
+        if spare == 0 {
+            return None;
+        }
+        let blocks = (candidate.blocks - done).min(on_each.saturating_mul(spare));
         let compute_units = blocks.div_ceil(on_each);
         self.spare -= compute_units;
+        if let Some(left) = &mut self.bandwidth {
+            *left = left.saturating_sub(candidate.bandwidth_on(compute_units, self.compute_units));
+        }
         (self.occupancy, self.by_module) = (by_profiles, by_module);
         self.occupancy_min = self.occupancy_min.max(at_once as u32);
         self.room -= candidate.params_room();
         self.pads += 1;
-        Some(PadShape { blocks, compute_units, at_once: at_once as u32 })
+        let shape = PadShape { blocks, compute_units, at_once: at_once as u32 };
+        self.longest_ns = self.longest_ns.max(shape.ns(candidate));
+        Some(shape)
     }
 }
 
@@ -251,6 +367,41 @@ mod tests {
         let mut padding = Padding::of(&in_modules(&[4, 1], 10, &[100, 100]), 60);
         assert_eq!(padding.take(&in_modules(&[4, 1], 20, &[60, 60]), 0).map(|pad| pad.at_once), Some(2));
         assert_eq!(padding.take(&in_modules(&[0, 1], 10, &[10]), 0), None, "one block in that module, two at once");
+    }
+
+    #[test]
+    fn longer_blocks_use_the_delay_that_launches_earn() {
+        let (launch, longer) = (profile(10, &[100]), profile(10, &[130]));
+        let mut padding = Padding::of(&launch, 60).with_delay(29);
+        assert_eq!((padding.take(&longer, 0), padding.delay_ns()), (None, 0));
+        let mut padding = Padding::of(&launch, 60).with_delay(30);
+        assert_eq!(padding.take(&longer, 0).map(|pad| pad.blocks), Some(10));
+        assert_eq!((padding.launch_ns(), padding.delay_ns()), (100, 30));
+
+        let (one, other) = (TaskId(1), TaskId(2));
+        let mut delay = PaddingDelay {
+            options: PaddingOptions { delay_permille: 100, bandwidth: false },
+            ..PaddingDelay::default()
+        };
+        assert_eq!([100, 200].map(|ns| delay.earn(one, ns)), [10, 30]);
+        delay.spend(one, 25);
+        delay.spend(other, 5);
+        assert_eq!(delay.earn(one, 10), 6);
+        assert_eq!(delay.earn(other, 10), 1, "another task begins anew");
+        assert_eq!(PaddingDelay::default().earn(one, u64::MAX), 0, "off by default");
+    }
+
+    #[test]
+    fn blocks_get_the_units_for_which_bandwidth_is_left() {
+        let using = |bandwidth_permille| LaunchProfile { bandwidth_permille, ..profile(60, &[100]) };
+        let launch = LaunchProfile { blocks: 10, ..using(700) };
+        let units = |padding: &mut Padding, used| padding.take(&using(used), 0).map(|pad| pad.compute_units);
+        assert_eq!(units(&mut Padding::of(&launch, 60), 900), Some(50), "the rules do not look at bandwidth");
+        let mut padding = Padding::of(&launch, 60).within_bandwidth();
+        assert_eq!(units(&mut padding, 900), Some(20), "a third of 900 is what the launch leaves");
+        assert_eq!(units(&mut padding, 900), None);
+        assert_eq!(units(&mut padding, 0), Some(30), "unknown bandwidth counts as none");
+        assert_eq!(units(&mut Padding::of(&using(1000), 70).within_bandwidth(), 1), None);
     }
 
     #[test]

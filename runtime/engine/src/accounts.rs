@@ -124,9 +124,12 @@ impl InvocationOutcome {
     pub(crate) fn of<T>(answer: &Result<T, InvokeError>) -> InvocationOutcome {
         match answer {
             Ok(_) => InvocationOutcome::Success,
-            Err(InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost) => {
-                InvocationOutcome::Failed
-            }
+            Err(
+                InvokeError::Device(_)
+                | InvokeError::DeviceLost(_)
+                | InvokeError::Unavailable(_)
+                | InvokeError::SessionLost,
+            ) => InvocationOutcome::Failed,
             Err(InvokeError::DeadlineExceeded) => InvocationOutcome::DeadlineExceeded,
             Err(
                 InvokeError::Cancelled

@@ -274,6 +274,9 @@ pub enum InvokeError {
     /// The device or a kernel failed; the text tells where.
     #[error("{0}")]
     Device(String),
+    /// The device was lost, before or while the invocation ran. The text gives the cause.
+    #[error("the device is lost: {0}")]
+    DeviceLost(String),
     /// The executor of the function died too often in a row, or it has no memory in one piece for
     /// the invocation. The text gives the cause.
     #[error("the function is unavailable for now: {0}; it will be tried again")]

@@ -53,6 +53,17 @@ impl Histogram {
         self.counts.value_at_quantile(q.clamp(f64::MIN_POSITIVE, 1.0)).min(self.max_ns)
     }
 
+    /// The durations that were added after an earlier state of this histogram; all of them if it
+    /// was no such state. The sum is exact, and the maximum at most 1/16 too large.
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let mut counts = self.counts.clone();
+        if counts.subtract(&earlier.counts).is_err() {
+            return self.clone();
+        }
+        let max_ns = if counts.is_empty() { 0 } else { counts.max().min(self.max_ns) };
+        Histogram { counts, sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns), max_ns }
+    }
+
     /// How many durations are at most `ns`, up to the width of its bucket; for cumulative buckets
     /// of other formats.
     pub fn count_at_most(&self, ns: u64) -> u64 {
@@ -100,5 +111,19 @@ mod tests {
             (1, 1, 4)
         );
         assert_eq!(histogram.quantile_ns(1.0), LONGEST_NS);
+    }
+
+    #[test]
+    fn the_durations_since_an_earlier_state() {
+        let mut histogram = Histogram::default();
+        [5_000_000, 1_000].into_iter().for_each(|ns| histogram.record(ns));
+        let earlier = histogram.clone();
+        assert_eq!(histogram.since(&earlier), Histogram::default());
+        [10_000, 30_000, 20_000].into_iter().for_each(|ns| histogram.record(ns));
+        let since = histogram.since(&earlier);
+        assert_eq!((since.count(), since.sum_ns()), (3, 60_000));
+        assert!((30_000..32_000).contains(&since.max_ns()), "{}", since.max_ns());
+        assert!((20_000..21_500).contains(&since.quantile_ns(0.5)), "{}", since.quantile_ns(0.5));
+        assert_eq!(earlier.since(&histogram), earlier);
     }
 }

@@ -307,14 +307,15 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand_xoshiro::SplitMix64;
+    use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
-    /// Small random numbers from a seed.
-    struct Random(u64);
+    /// Small random numbers.
+    struct Random(SplitMix64);
 
     impl Random {
         fn below(&mut self, most: usize) -> usize {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) as usize % most.max(1)
+            self.0.next_u64() as usize % most.max(1)
         }
     }
 
@@ -327,7 +328,7 @@ mod tests {
     fn each_byte_arrives_once_over_connections_that_break_anywhere() {
         const BYTES: usize = 3 * WINDOW_BYTES;
         for seed in 0..20 {
-            let mut random = Random(seed);
+            let mut random = Random(SplitMix64::seed_from_u64(seed));
             let mut sides = [Channel::new(), Channel::new()];
             let (mut pushed, mut found) = ([0; 2], [Vec::new(), Vec::new()]);
             let mut wires = [Vec::new(), Vec::new()];

@@ -4,8 +4,8 @@ use crate::disb::Load;
 use atoll_core::rng::Rng;
 
 /// Iterator over the arrival times of the calls of a client, in nanoseconds from the start of the
-/// run. A closed loop ([`Load::Continuous`]) yields only the first call, since the later ones
-/// depend on answers.
+/// run. A closed loop ([`Load::Continuous`]) yields only the first call, and a dependent load
+/// ([`Load::After`]) none, since the others depend on answers.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     load: Load,
@@ -38,6 +38,7 @@ impl Iterator for Arrivals {
                 Some(self.at as u64)
             }
             Load::Trace(times) => times.get(self.count - 1).copied(),
+            Load::After(_) => None,
         }
     }
 }
@@ -52,6 +53,7 @@ mod tests {
         assert_eq!(until(Load::Periodic(100.0), 1_000_000_000), 100);
         assert_eq!(until(Load::Continuous, u64::MAX), 1);
         assert_eq!(until(Load::Trace([1, 2, 5].into()), 5), 2);
+        assert_eq!(until(Load::After(["a".to_owned()].into()), u64::MAX), 0);
         let calls = until(Load::Poisson(1000.0), 10_000_000_000);
         assert!(calls.abs_diff(10_000) < 400, "{calls}");
     }

@@ -8,6 +8,7 @@ use crate::limits::{CLIENTS_MAX, RATE_MAX, SECONDS_MAX, TRACE_MAX};
 use crate::reef::read_json;
 use atoll_core::Class;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -46,6 +47,9 @@ pub enum Load {
     Poisson(f64),
     /// A trace of arrival times, in nanoseconds from the start, ascending.
     Trace(Arc<[u64]>),
+    /// Each call follows the answers to the calls with the same number of these other clients, by
+    /// their ids: a stage of a graph.
+    After(Arc<[String]>),
 }
 
 /// The five models of DISB: the stem of the client ids, and the name of the model.
@@ -86,6 +90,7 @@ struct RawLoad {
     priority: Option<i64>,
     frequency: Option<f64>,
     trace: Option<Vec<f64>>,
+    prev_task_ids: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -126,7 +131,7 @@ impl Workload {
     pub fn scaled(mut self, factor: f64) -> Workload {
         for client in &mut self.clients {
             client.load = match std::mem::replace(&mut client.load, Load::Continuous) {
-                Load::Continuous => Load::Continuous,
+                load @ (Load::Continuous | Load::After(_)) => load,
                 Load::Periodic(rate) => Load::Periodic(rate * factor),
                 Load::Poisson(rate) => Load::Poisson(rate * factor),
                 Load::Trace(times) => Load::Trace(times.iter().map(|at| (*at as f64 / factor) as u64).collect()),
@@ -138,8 +143,8 @@ impl Workload {
     /// Reads a workload file.
     ///
     /// # Errors
-    /// If the file cannot be read, is not a workload, or has a load of an unknown type. `dependent`
-    /// loads, which follow the calls of other clients, are not supported.
+    /// If the file cannot be read, is not a workload, has a load of an unknown type, or dependent
+    /// clients that follow unknown ones or each other in a circle.
     pub fn read(path: &Path) -> Result<Workload, SimError> {
         let invalid = |what: String| SimError::Invalid { path: path.to_owned(), what };
         let File { time, tasks } = read_json(path)?;
@@ -151,14 +156,17 @@ impl Workload {
         if tasks.is_empty() || tasks.len() > CLIENTS_MAX {
             return Err(invalid(format!("{} clients; there must be 1 to {CLIENTS_MAX}", tasks.len())));
         }
-        let clients = tasks.into_iter().map(|task| client(task).map_err(invalid)).collect::<Result<_, _>>()?;
+        let clients: Vec<Client> =
+            tasks.into_iter().map(|task| client(task).map_err(invalid)).collect::<Result<_, _>>()?;
+        predecessors(&clients).map_err(invalid)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Workload { name, duration_ns: (time * 1e9) as u64, clients })
     }
 }
 
 fn client(task: Task) -> Result<Client, String> {
-    let Task { id, load: RawLoad { kind, priority, frequency, trace }, client: RawClient { model_name: model } } = task;
+    let Task { id, load, client: RawClient { model_name: model } } = task;
+    let RawLoad { kind, priority, frequency, trace, prev_task_ids } = load;
     let rate = || {
         frequency
             .filter(|rate| *rate > 0.0 && *rate <= RATE_MAX)
@@ -169,9 +177,11 @@ fn client(task: Task) -> Result<Client, String> {
         "periodic" => Load::Periodic(rate()?),
         "poisson" => Load::Poisson(rate()?),
         "trace" => Load::Trace(recorded(trace.unwrap_or_default()).map_err(|what| format!("client `{id}`: {what}"))?),
+        "dependent" => Load::After(prev_task_ids.unwrap_or_default().into()),
         other => {
             return Err(format!(
-                "client `{id}` has a load of type `{other}`; known are continuous, periodic, poisson and trace"
+                "client `{id}` has a load of type `{other}`; known are continuous, periodic, poisson, trace and \
+                 dependent"
             ));
         }
     };
@@ -182,6 +192,39 @@ fn client(task: Task) -> Result<Client, String> {
         _ => Class::BestEffort,
     };
     Ok(Client { id, class, model, load })
+}
+
+/// The clients that each client follows, by their indices; none if its load does not depend on
+/// others.
+///
+/// # Errors
+/// Names the client that follows no client, an unknown one, one twice, or itself through others.
+pub(crate) fn predecessors(clients: &[Client]) -> Result<Vec<Vec<usize>>, String> {
+    let places: BTreeMap<&str, usize> = clients.iter().zip(0..).map(|(client, at)| (client.id.as_str(), at)).collect();
+    let mut all = vec![Vec::new(); clients.len()];
+    for (client, of) in clients.iter().zip(&mut all) {
+        let Load::After(ids) = &client.load else { continue };
+        if ids.is_empty() {
+            return Err(format!("client `{}` has a dependent load without prev_task_ids", client.id));
+        }
+        for id in &**ids {
+            let unknown = || format!("client `{}` follows `{id}`, which is not in the workload", client.id);
+            let found = places.get(id.as_str()).ok_or_else(unknown)?;
+            if of.contains(found) {
+                return Err(format!("client `{}` follows `{id}` twice", client.id));
+            }
+            of.push(*found);
+        }
+    }
+    // Clients are removed once all clients that they follow are; those that stay form a circle.
+    let mut is_removed = vec![false; clients.len()];
+    while let Some(next) = (0..all.len()).find(|&at| !is_removed[at] && all[at].iter().all(|&of| is_removed[of])) {
+        is_removed[next] = true;
+    }
+    match is_removed.iter().position(|is_removed| !is_removed) {
+        Some(at) => Err(format!("client `{}` follows itself through other clients", clients[at].id)),
+        None => Ok(all),
+    }
 }
 
 /// Converts recorded arrival times from milliseconds to nanoseconds and sorts them.
@@ -229,11 +272,37 @@ mod tests {
         assert!(
             one("a", r#"{"type": "periodic", "frequency": 0}"#).expect_err("no rate").contains("no frequency above 0")
         );
-        assert!(one("a", r#"{"type": "dependent"}"#).expect_err("unknown").contains("known are continuous"));
+        assert!(one("a", r#"{"type": "bursts"}"#).expect_err("unknown").contains("known are continuous"));
+        assert!(one("a", r#"{"type": "dependent"}"#).expect_err("none").contains("without prev_task_ids"));
         assert!(
             one("a", r#"{"type": "trace", "trace": [-1]}"#).expect_err("negative").contains("an arrival after -1 ms")
         );
         assert!(read(r#"{"time": 0, "tasks": []}"#).expect_err("no time").contains("runs for 0 seconds"));
         assert!(read(r#"{"time": 1, "tasks": []}"#).expect_err("no client").contains("0 clients"));
+    }
+
+    /// Clients `a`, `b` and `c`, of which `b` and `c` follow others.
+    fn dependent(b: &str, c: &str) -> Result<Workload, String> {
+        let task = |id: &str, load: &str| {
+            format!(r#"{{"id": "{id}", "load": {{"type": {load}}}, "client": {{"model_name": "m"}}}}"#)
+        };
+        let after = |ids: &str| format!(r#""dependent", "prev_task_ids": {ids}"#);
+        let tasks = [task("a", r#""continuous""#), task("b", &after(b)), task("c", &after(c))].join(", ");
+        read(&format!(r#"{{"time": 1, "tasks": [{tasks}]}}"#))
+    }
+
+    #[test]
+    fn dependent_clients_follow_known_ones() {
+        let workload = dependent(r#"["a"]"#, r#"["a", "b"]"#).expect("a workload");
+        assert_eq!(workload.clients[2].load, Load::After(["a".to_owned(), "b".to_owned()].into()));
+        for (b, c, part) in [
+            (r#"["x"]"#, r#"["a"]"#, "client `b` follows `x`, which is not in the workload"),
+            (r#"["a"]"#, r#"["a", "a"]"#, "client `c` follows `a` twice"),
+            (r#"["c"]"#, r#"["b"]"#, "client `b` follows itself"),
+            (r#"["b"]"#, r#"["a"]"#, "client `b` follows itself"),
+        ] {
+            let error = dependent(b, c).expect_err(part);
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

@@ -47,6 +47,9 @@ pub enum SimError {
     /// A share is for a client that the workload does not have.
     #[error("a share is for the client `{0}`, which is not in the workload")]
     UnknownClient(String),
+    /// A client follows the calls of clients in a way that is not possible.
+    #[error("{0}")]
+    Dependency(String),
     /// A lane rejects a share.
     #[error("client `{client}`: {error}")]
     Share {

@@ -3,7 +3,7 @@
 use crate::device::{Ended, SimDevice, SimLaunch, SimPad};
 use crate::model::Kernel;
 use crate::parameters::DeviceParameters;
-use atoll_core::{Action, DeviceScheduler, LaunchId, Nanos, PolicyEntry, SchedulerConfig, TaskId, TaskSpec};
+use atoll_core::{Action, DeviceScheduler, LaunchEnd, LaunchId, Nanos, PolicyEntry, SchedulerConfig, TaskId, TaskSpec};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -21,6 +21,10 @@ pub(crate) struct Node {
     launches: HashMap<LaunchId, TaskId>,
     /// Padding for the next launch.
     pads: Vec<SimPad>,
+    /// The launches on the device that have padding, with their time alone in nanoseconds.
+    padded: HashMap<LaunchId, u64>,
+    /// How much longer padded launches took than alone, in nanoseconds.
+    pub(crate) padding_delays: Vec<u64>,
 }
 
 impl Node {
@@ -44,6 +48,8 @@ impl Node {
             kernels: HashMap::new(),
             launches: HashMap::new(),
             pads: Vec::new(),
+            padded: HashMap::new(),
+            padding_delays: Vec::new(),
         }
     }
 
@@ -54,6 +60,11 @@ impl Node {
 
     /// Removes a launch that ended, and returns its task.
     pub(crate) fn ended(&mut self, ended: &Ended) -> TaskId {
+        if let Some(alone_ns) = self.padded.remove(&ended.launch)
+            && let (Some(began), LaunchEnd::Complete) = (ended.began, ended.end)
+        {
+            self.padding_delays.push((ended.at.0 - began.0).saturating_sub(alone_ns));
+        }
         self.launches.remove(&ended.launch).expect("every launch that ends was submitted")
     }
 
@@ -81,6 +92,9 @@ impl Node {
                 let kernel = self.kernel(task, step);
                 self.launches.insert(launch, task);
                 let pads = std::mem::take(&mut self.pads);
+                if !pads.is_empty() {
+                    self.padded.insert(launch, kernel.profile.alone_ns(self.device.parameters().compute_units));
+                }
                 self.device.submit(now, queue, SimLaunch { launch, task, step, epoch, kernel, pads });
             }
             Action::Pad { task, step, shape, .. } => {

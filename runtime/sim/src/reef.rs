@@ -12,7 +12,7 @@ use crate::model::{Kernel, Model};
 use atoll_core::LaunchProfile;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,7 +24,18 @@ const SEARCH_STEPS: u32 = 40;
 
 #[derive(Deserialize)]
 struct Graph {
+    #[serde(default)]
+    storage: Vec<Storage>,
     kernels: Vec<Scheduled>,
+}
+
+/// A tensor: inputs, outputs and parameters of kernels.
+#[derive(Deserialize)]
+struct Storage {
+    /// Its number of elements.
+    size: u64,
+    /// The type of its elements, which ends in their bits: `float32`.
+    stype: String,
 }
 
 #[derive(Deserialize)]
@@ -32,6 +43,19 @@ struct Scheduled {
     name: String,
     /// Grid dimensions, then block dimensions.
     launch_params: [u64; 6],
+    /// Indices of its tensors.
+    #[serde(default)]
+    args: Vec<usize>,
+}
+
+/// Bits of an element whose type does not say it.
+const ELEMENT_BITS: u64 = 32;
+
+impl Storage {
+    fn bytes(&self) -> u64 {
+        let digits = self.stype.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+        self.size.saturating_mul(digits.parse().unwrap_or(ELEMENT_BITS).div_ceil(8))
+    }
 }
 
 #[derive(Deserialize)]
@@ -56,6 +80,14 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, SimError>
     serde_json::from_slice(&text).map_err(|source| SimError::Json { path: path.to_owned(), source })
 }
 
+/// The part of a bandwidth that bytes in a time are, in thousandths: at most all of it, and 0 for a
+/// bandwidth of 0.
+fn permille(bytes: u64, ns: u64, bytes_per_us: u64) -> u32 {
+    let whole = u128::from(ns) * u128::from(bytes_per_us);
+    let part = (u128::from(bytes) * 1_000_000).checked_div(whole).unwrap_or(0);
+    part.min(1000) as u32
+}
+
 impl Model {
     /// Reads a model in REEF's format, measured on a device with `compute_units` compute units.
     ///
@@ -63,15 +95,31 @@ impl Model {
     /// If a file cannot be read or has invalid contents: kernels without times, an empty grid, or
     /// numbers beyond the limits.
     pub fn read_reef(graph: &Path, profile: &Path, name: &str, compute_units: u32) -> Result<Model, SimError> {
+        Model::read_reef_with_bandwidth(graph, profile, name, compute_units, 0)
+    }
+
+    /// Like [`Model::read_reef`], with an estimate of each kernel's memory bandwidth on a device with
+    /// `bytes_per_us`, unless that is 0: a kernel reads or writes each of its tensors once, in the time
+    /// that it takes alone. Caches make it less.
+    ///
+    /// # Errors
+    /// As [`Model::read_reef`].
+    pub fn read_reef_with_bandwidth(
+        graph: &Path,
+        profile: &Path,
+        name: &str,
+        compute_units: u32,
+        bytes_per_us: u64,
+    ) -> Result<Model, SimError> {
         let invalid = |path: &Path, what: String| SimError::Invalid { path: path.to_owned(), what };
-        let Graph { kernels } = read_json(graph)?;
+        let Graph { storage, kernels } = read_json(graph)?;
         let Profile { model_latency, kernel_latency } = read_json(profile)?;
         if kernels.is_empty() || kernels.len() > KERNELS_MAX {
             return Err(invalid(graph, format!("{} kernels; there must be 1 to {KERNELS_MAX}", kernels.len())));
         }
-        let mut known: HashMap<(String, u64), Arc<Kernel>> = HashMap::new();
+        let mut known: HashMap<(String, u64, u64), Arc<Kernel>> = HashMap::new();
         let mut ordered = Vec::with_capacity(kernels.len());
-        for Scheduled { name, launch_params } in kernels {
+        for Scheduled { name, launch_params, args } in kernels {
             let blocks = launch_params[..3].iter().try_fold(1_u64, |blocks, extent| blocks.checked_mul(*extent));
             let blocks = blocks.filter(|blocks| (1..=BLOCKS_MAX).contains(blocks));
             let blocks = blocks
@@ -83,8 +131,12 @@ impl Model {
             let wave_ns = wave_ns.filter(|waves| (1..=WAVES_MAX).contains(&waves.len()));
             let wave_ns =
                 wave_ns.ok_or_else(|| invalid(profile, format!("kernel `{name}` has no times that make sense")))?;
-            let kernel = known.entry((name.clone(), blocks)).or_insert_with(|| {
-                let profile = LaunchProfile::new(blocks as u32, wave_ns);
+            let tensors: BTreeSet<usize> = args.into_iter().collect();
+            let moved = tensors.iter().filter_map(|at| storage.get(*at)).map(Storage::bytes);
+            let moved = moved.fold(0, u64::saturating_add);
+            let kernel = known.entry((name.clone(), blocks, moved)).or_insert_with(|| {
+                let mut profile = LaunchProfile::new(blocks as u32, wave_ns);
+                profile.bandwidth_permille = permille(moved, profile.alone_ns(compute_units), bytes_per_us);
                 Arc::new(Kernel { name, profile })
             });
             ordered.push(Arc::clone(kernel));
@@ -109,7 +161,7 @@ impl Model {
     fn shortened(&self, by_ns: u64) -> Model {
         let shorten = |kernel: &Kernel| {
             let wave_ns = kernel.profile.wave_ns.iter().map(|ns| ns.saturating_sub(by_ns).max(KERNEL_NS_MIN.min(*ns)));
-            let profile = LaunchProfile::new(kernel.profile.blocks, wave_ns.collect::<Vec<u64>>());
+            let profile = LaunchProfile { wave_ns: wave_ns.collect(), ..kernel.profile.clone() };
             Arc::new(Kernel { name: kernel.name.clone(), profile })
         };
         let mut known: HashMap<*const Kernel, Arc<Kernel>> = HashMap::new();
@@ -154,6 +206,25 @@ mod tests {
         assert_eq!(*model.kernels[0].profile.wave_ns, [2_500]);
         let slow = profile.replace("70", "700");
         assert_eq!(files(GRAPH, &slow).expect("a model").alone_ns(60), 140_000, "nothing is added");
+    }
+
+    #[test]
+    fn bandwidth_is_estimated_from_the_tensors_of_a_kernel() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let graph = r#"{"storage": [{"size": 1000, "stype": "float32"}, {"size": 500, "stype": "int64"}],
+            "kernels": [{"name": "a", "launch_params": [60, 1, 1, 64, 1, 1], "args": [0, 1, 0, 7]}]}"#;
+        let profile = r#"{"model_latency": 1000, "kernel_latency": {"a": {"latency": [10]}}}"#;
+        let paths = [("graph", graph), ("profile", profile)].map(|(name, text)| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("a file");
+            path
+        });
+        let bandwidth = |bytes_per_us| {
+            let model = Model::read_reef_with_bandwidth(&paths[0], &paths[1], "m", 60, bytes_per_us);
+            model.expect("a model").kernels[0].profile.bandwidth_permille
+        };
+        // 8,000 bytes in 10 µs.
+        assert_eq!([0, 8_000, 1_000, 10].map(bandwidth), [0, 100, 800, 1000]);
     }
 
     #[test]

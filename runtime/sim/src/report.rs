@@ -100,6 +100,10 @@ pub struct Report {
     pub padded_launches: u64,
     /// The number of best-effort blocks that ran as padding.
     pub padding_blocks: u64,
+    /// How much longer than alone each of these launches took, in nanoseconds, unordered; empty if
+    /// it was not measured.
+    #[serde(skip)]
+    pub padding_delays_ns: Vec<u64>,
     /// The injected faults.
     pub faults: FaultCounts,
     /// The average share of compute units in use.

@@ -1,5 +1,6 @@
 //! The simulation loop: clients, the scheduler and a device in virtual time.
 
+mod dependents;
 mod results;
 mod shares;
 
@@ -15,10 +16,12 @@ use crate::node::{Kernels, Node};
 use crate::occupancy::Occupied;
 use crate::parameters::DeviceParameters;
 use crate::report::Report;
+use atoll_core::tokens::Span;
 use atoll_core::{
-    Action, Class, ClientId, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry, Step,
-    TaskId, TaskSpec,
+    Action, Class, ClientId, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PaddingOptions,
+    PolicyEntry, Step, TaskId, TaskSpec,
 };
+use dependents::Dependents;
 use results::Preemptions;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -30,6 +33,10 @@ use std::sync::Arc;
 pub struct LaneSetup {
     /// The number of compute units.
     pub compute_units: u32,
+    /// The units of the device to which the clients are bound. Such a lane has its shares in the
+    /// ledger of the default lane, and may have units in common with others: clients whose units
+    /// overlap never have tokens at the same time. `None` for a lane with a ledger of its own.
+    pub span: Option<Span>,
     /// The ids of the clients that call in the lane. All other clients call in the default lane.
     pub clients: Vec<String>,
     /// When the lane is closed. From then on its clients call in the default lane.
@@ -48,12 +55,15 @@ pub struct Simulation<'a> {
     pub device: DeviceParameters,
     /// The capacity of each device queue, in launches.
     pub queue_capacity: u32,
-    /// Lanes besides the default one. Together they have at most the compute units of the device.
+    /// Lanes besides the default one. Those without a span have together at most the compute units
+    /// of the device.
     pub lanes: &'a [LaneSetup],
     /// The clients and their loads.
     pub workload: &'a Workload,
     /// The models by their names in the workload.
     pub models: &'a BTreeMap<String, Model>,
+    /// The options of padding.
+    pub padding: PaddingOptions,
     /// The fault rates.
     pub faults: Faults,
     /// The seed of all random numbers.
@@ -67,6 +77,7 @@ pub struct Simulation<'a> {
 /// A call without an answer yet.
 struct Call {
     client: usize,
+    serial: u64,
     arrived: Nanos,
     is_real_time: bool,
     has_begun: bool,
@@ -86,6 +97,8 @@ struct Caller {
     /// Whether a call is running, and whether another one is due. Only used with `as_disb`.
     is_busy: bool,
     is_late: bool,
+    /// The serial number of the call that became due last; see [`Dependents`].
+    serial: u64,
     scheduled: u64,
     dropped: u64,
     latencies: Vec<u64>,
@@ -111,6 +124,7 @@ struct World<'a> {
     closing: BTreeSet<(Nanos, LaneId)>,
     /// Clients whose next call is overdue.
     late: Vec<usize>,
+    dependents: Dependents,
     /// The client of each task, by task id.
     owners: Vec<usize>,
     /// When a real-time call first arrived during best-effort work.
@@ -169,6 +183,7 @@ impl<'a> World<'a> {
                 profiles: model.kernels.iter().map(|kernel| Some(kernel.profile.clone())).collect(),
                 is_busy: false,
                 is_late: false,
+                serial: 0,
                 scheduled: 0,
                 dropped: 0,
                 latencies: Vec::new(),
@@ -176,6 +191,7 @@ impl<'a> World<'a> {
         }
         let device = SimDevice::new(&simulation.device).with_faults(&simulation.faults, simulation.seed);
         let mut node = Node::new(simulation.policy, device, simulation.queue_capacity);
+        node.scheduler.configure_padding(simulation.padding);
         for (number, lane) in (1..).zip(simulation.lanes) {
             let begin = simulation.device.queues + (number - 1) * LANE_QUEUES;
             let config = LaneConfig {
@@ -185,6 +201,9 @@ impl<'a> World<'a> {
                 compute_units: lane.compute_units,
             };
             node.scheduler.open_lane(&config).map_err(SimError::Lane)?;
+            if let Some(span) = lane.span {
+                node.scheduler.join_lane(config.lane, span).expect("the lane was just opened");
+            }
             node.device.open_lane(&config);
         }
         Ok(World {
@@ -204,6 +223,7 @@ impl<'a> World<'a> {
                 .filter_map(|(number, lane)| Some((lane.closes_at?, LaneId(number))))
                 .collect(),
             late: Vec::new(),
+            dependents: Dependents::new(&simulation.workload.clients)?,
             owners: Vec::new(),
             meeting: None,
             now: Nanos(0),
@@ -277,6 +297,7 @@ impl<'a> World<'a> {
     fn due(&mut self, client: usize, at: Nanos) {
         let as_disb = self.simulation.as_disb;
         let caller = &mut self.callers[client];
+        caller.serial = self.dependents.serial(client, caller.scheduled);
         caller.scheduled += 1;
         if as_disb && caller.is_busy {
             caller.dropped += u64::from(std::mem::replace(&mut caller.is_late, true));
@@ -301,6 +322,7 @@ impl<'a> World<'a> {
         let meets_best_effort = is_real_time && is_only_one && !self.node.is_idle();
         let call = Call {
             client,
+            serial: caller.serial,
             arrived,
             is_real_time,
             has_begun: false,
@@ -441,7 +463,11 @@ impl<'a> World<'a> {
         let call = self.calls.remove(&task).expect("a call is finished once");
         let caller = &mut self.callers[call.client];
         match outcome {
-            Outcome::Complete => caller.latencies.push(answered.0 - call.arrived.0),
+            Outcome::Complete => {
+                caller.latencies.push(answered.0 - call.arrived.0);
+                let followers = self.dependents.answered(call.client, call.serial);
+                self.due.extend(followers.into_iter().map(|follower| Reverse((answered, follower))));
+            }
             _ => caller.dropped += 1,
         }
         caller.is_busy = false;

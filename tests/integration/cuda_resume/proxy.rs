@@ -1,6 +1,7 @@
 //! A TCP proxy whose connections break.
 
 use anyhow::Result;
+use atoll_core::rng::Rng;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
@@ -21,8 +22,8 @@ pub(crate) struct Proxy {
 
 struct Shared {
     to: Mutex<String>,
-    /// The state of the random numbers; `None` if connections break on demand only.
-    random: Option<Mutex<u64>>,
+    /// The random numbers; `None` if connections break on demand only.
+    random: Option<Mutex<Rng>>,
     is_down: AtomicBool,
     cuts: AtomicU64,
     /// All pairs of a client's and a daemon's connection.
@@ -45,7 +46,7 @@ impl Proxy {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             to: Mutex::new(to.to_owned()),
-            random: seed.map(|seed| Mutex::new(seed.wrapping_mul(2).wrapping_add(1))),
+            random: seed.map(|seed| Mutex::new(Rng::new(seed))),
             is_down: AtomicBool::new(false),
             cuts: AtomicU64::new(0),
             open: Mutex::default(),
@@ -108,7 +109,7 @@ impl Shared {
         daemon.set_nodelay(true)?;
         let mut open = self.open.lock().unwrap();
         let earliest = if open.is_empty() { GREETING_BYTES } else { 0 };
-        let left = self.random().map_or(i64::MAX, |random| earliest + (random % BYTES_MAX) as i64);
+        let left = self.bytes_left().map_or(i64::MAX, |bytes| earliest + bytes as i64);
         let (left, is_silent) = (AtomicI64::new(left), AtomicBool::new(false));
         let pair = Arc::new(Pair { client, daemon, left, is_silent });
         open.push(pair.clone());
@@ -127,10 +128,9 @@ impl Shared {
         Ok(())
     }
 
-    fn random(&self) -> Option<u64> {
-        let mut state = self.random.as_ref()?.lock().unwrap();
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        Some(*state >> 33)
+    /// The bytes after which the next connection breaks.
+    fn bytes_left(&self) -> Option<u64> {
+        Some(self.random.as_ref()?.lock().unwrap().below(BYTES_MAX))
     }
 }
 

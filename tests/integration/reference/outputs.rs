@@ -193,12 +193,12 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench disb", &disb),
         bench("atoll bench dkp", &["--only", "vector_add", "--rounds", "1"]),
         sample("atoll bench dkp --architecture", &["bench", "dkp", "--architecture", "gfx90a", "--only", "vector_add"]),
-        bench("atoll bench engine", &["--kernels", "10", "--compute-units", "1", "--count", "1"]),
+        bench("atoll bench engine", &["--kernels", "10", "--compute-units", "1", "--count", "1", "--share", "1"]),
         bench("atoll bench fast", &["--seconds", "1"]),
         bench("atoll bench functions", &many),
         bench("atoll bench graphs", &["--clients", "1", "--seconds", "0.5"]),
         bench("atoll bench kernel", &["--only", "vector_add", "--rounds", "1", "--no-peers"]),
-        bench("atoll bench latency", &["--rt", "null.kg", "--be", "null.kg", "--duration", "0.2"]),
+        bench("atoll bench latency", &["--rt", "null.kg", "--be", "null.kg", "--duration", "0.2", "--daemon"]),
         bench("atoll bench models", &["null", "--threads", "1", "--pairs", "1"]),
         bench("atoll bench overhead", &["--count", "5", "--warm-up", "0"]),
         bench("atoll bench placement", &placement),
@@ -208,6 +208,10 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench ring", &["--count", "10", "--warm-up", "1"]),
         bench("atoll bench scaling", &["--load", "step", "--seconds", "10"]),
         bench("atoll bench shares", &["--model", "null.kg", "--duration", "2"]),
+        sample(
+            "atoll bench shares --quotas",
+            &["bench", "shares", "--quotas", "50", "--model", "null.kg", "--duration", "0.2"],
+        ),
         bench("atoll bench transform", &["null", "--rounds", "1"]),
     ]
 }

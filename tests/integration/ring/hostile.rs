@@ -8,6 +8,7 @@ use crate::executors::wait_until;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_client::{Ring, RingOptions};
 use atoll_control::{Answer, Attachments, Incoming, Outgoing, Progress, Request, RingReport, RingSpec};
+use atoll_core::rng::Rng;
 use atoll_device::shm::Region;
 use atoll_tests::seed;
 use rustix::process::Signal;
@@ -196,16 +197,6 @@ fn a_ring_that_only_pings_pauses_and_its_cpu_time_is_billed() -> Result<()> {
     Ok(())
 }
 
-/// Numbers of a linear congruential generator.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 16
-    }
-}
-
 #[test]
 fn clients_that_overwrite_their_rings_at_random_disturb_no_others() -> Result<()> {
     let mut setup = start(&[], "")?;
@@ -215,7 +206,7 @@ fn clients_that_overwrite_their_rings_at_random_disturb_no_others() -> Result<()
         let hostile: Vec<_> = (0..2)
             .map(|thread| {
                 let (setup, stop) = (&setup, &stop);
-                scope.spawn(move || overwrite(setup, stop, Numbers(seed() + thread)))
+                scope.spawn(move || overwrite(setup, stop, Rng::new(seed() + thread)))
             })
             .collect();
         let mut good: Vec<Ring> = (0..2).map(|_| ring(&setup, "local")).collect::<Result<_>>()?;
@@ -245,7 +236,7 @@ fn clients_that_overwrite_their_rings_at_random_disturb_no_others() -> Result<()
 
 /// Opens rings and overwrites their memory: sensible requests first, then single words of header,
 /// indices, records and answers. Returns the number of rings.
-fn overwrite(setup: &Setup, stop: &AtomicBool, mut numbers: Numbers) -> Result<u64> {
+fn overwrite(setup: &Setup, stop: &AtomicBool, mut numbers: Rng) -> Result<u64> {
     let mut rings = 0;
     while !stop.load(Ordering::SeqCst) {
         // The tenant may have too many rings that are being closed.
@@ -258,14 +249,14 @@ fn overwrite(setup: &Setup, stop: &AtomicBool, mut numbers: Numbers) -> Result<u
         for round in 0..200 {
             // A request that is almost valid: a ping, or a call with a short or long message.
             let record = RECORDS + (round % 4) * 4;
-            raw.store(record, 1 + numbers.next() % 2)?;
-            raw.store(record + 2, if numbers.next().is_multiple_of(8) { numbers.next() } else { numbers.next() % 64 })?;
+            raw.store(record, 1 + numbers.below(2))?;
+            raw.store(record + 2, if numbers.one_in(8) { numbers.next_u64() } else { numbers.below(64) })?;
             raw.store(REQUESTS, round as u64 + 1)?;
-            let near = [0, 16, 32, REQUESTS as u64, REQUESTS as u64 + 16, RECORDS as u64 + numbers.next() % 2100];
-            let near = near[numbers.next() as usize % near.len()] + numbers.next() % 4;
-            let word = if numbers.next().is_multiple_of(2) { near } else { numbers.next() % words };
-            let value = [0, 1, numbers.next() % 300, u64::MAX, numbers.next() << 20][numbers.next() as usize % 5];
-            if numbers.next().is_multiple_of(4) {
+            let near = [0, 16, 32, REQUESTS as u64, REQUESTS as u64 + 16, RECORDS as u64 + numbers.below(2100)];
+            let near = near[numbers.below(near.len() as u64) as usize] + numbers.below(4);
+            let word = if numbers.one_in(2) { near } else { numbers.below(words) };
+            let value = [0, 1, numbers.below(300), u64::MAX, numbers.next_u64() << 20][numbers.below(5) as usize];
+            if numbers.one_in(4) {
                 raw.store(word as usize, value)?;
             }
             raw.wake()?;

@@ -243,6 +243,13 @@ fn shells_get_completions() {
     }
 }
 
+/// A `.npy` file of 16 integers of 32 bits, in one row.
+#[cfg(feature = "compiler")]
+fn integers() -> Vec<u8> {
+    let header = format!("{:117}\n", "{'descr': '<i4', 'fortran_order': False, 'shape': (1, 16)}");
+    [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), &[1; 64]].concat()
+}
+
 #[cfg(feature = "compiler")]
 #[test]
 fn a_model_is_compiled_inspected_and_run() {
@@ -282,6 +289,20 @@ fn a_model_is_compiled_inspected_and_run() {
     assert!(std::fs::read(path("out/output.npy")).unwrap().starts_with(b"\x93NUMPY"));
     let (code, message) = refused(&["infer", "--model", &path("null.kg"), "--shape", "input=2,3"]);
     assert!(code == 2 && message.contains("`input` is f32 [2, 3]; the model takes f32 [1, 16]"), "{code}: {message}");
+    std::fs::write(path("integers.npy"), integers()).unwrap();
+    let input = format!("input={}", path("integers.npy"));
+    for command in [["infer", "--model"].as_slice(), &["profile"]] {
+        let (code, message) = refused(&[command, &[&path("null.kg"), "--input", &input]].concat());
+        let reason = "`input` is i32 [1, 16]; the model takes f32 [1, 16]";
+        assert!(code == 2 && message.contains(reason), "{command:?}: {code}: {message}");
+    }
+    let load = ["--rt", &path("null.kg"), "--be", &path("null.kg"), "--rate", "50", "--duration", "0.2"];
+    let bench = [&["bench", "latency", "--daemon", "--json"][..], &load].concat();
+    let found: serde_json::Value = serde_json::from_str(&stdout(&atoll(&bench))).unwrap();
+    for (interface, phase) in [("over_http", "rt_alone"), ("over_ring", "rt_beside")] {
+        let of = &found["daemon"][interface][phase];
+        assert!(of["failed"] == 0 && of["latency"]["count"] == found["rt_alone"]["latency"]["count"], "{found}");
+    }
     let (code, message) = refused(&["compile", &path("null.onnx"), "--target", "vax"]);
     assert!(code == 2 && message.contains("no target vax"), "{code}: {message}");
     std::fs::write(path("bad.onnx"), "not a model").unwrap();

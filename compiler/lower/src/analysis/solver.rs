@@ -1,7 +1,12 @@
 //! The fixpoint: propagates shapes and classifies branches until nothing changes.
 
+mod branches;
+
+use super::walk::Walker;
 use super::*;
+use crate::live::Live;
 use crate::shape::{Level, Operands};
+use std::ops::Range;
 
 /// A range that still grows after this many updates becomes unknown.
 const MAX_RANGE_STEPS: u8 = 3;
@@ -9,19 +14,61 @@ const MAX_RANGE_STEPS: u8 = 3;
 /// The state of the fixpoint.
 pub(super) struct Solver<'a> {
     program: &'a Program,
-    phis: &'a [Phi],
     pub(super) analysis: Analysis,
     shapes: Vec<Option<Shape>>,
     /// The least split of each register, as forced by control flow.
     forced: Vec<Split>,
+    /// How threads leave each loop: the greatest split of the branches from which some threads
+    /// leave it earlier than others.
+    left: Vec<Split>,
     /// Registers whose assumed progression was given up, because they are not used for addresses
     /// only.
     demoted: Vec<bool>,
     range_steps: Vec<u8>,
-    def_blocks: Vec<Vec<BlockId>>,
-    use_blocks: Vec<Vec<BlockId>>,
+    mentions: Mentions,
     /// Registers live at the start of each block.
     live: Live,
+    walker: Walker,
+    budget: &'a mut Budget,
+}
+
+/// Where registers are written, read and joined.
+struct Mentions {
+    /// Instructions of all blocks, terminators included.
+    instructions: usize,
+    /// Registers that are written somewhere.
+    is_written: Vec<bool>,
+    /// Registers that each block writes.
+    written_in: Vec<Vec<Reg>>,
+    /// For each register, the span of [`Loops`] that contains all blocks that read it.
+    read_in: Vec<Range<usize>>,
+    /// Registers whose values join at the start of each block.
+    joined_at: Vec<Vec<Reg>>,
+}
+
+impl Mentions {
+    fn of(program: &Program, phis: &[Phi], loops: &Loops) -> Mentions {
+        let (regs, blocks) = (program.regs.len(), program.blocks.len());
+        let mut found = Mentions {
+            instructions: blocks + program.blocks.iter().map(|b| b.insts.len()).sum::<usize>(),
+            is_written: vec![false; regs],
+            written_in: vec![Vec::new(); blocks],
+            read_in: vec![0..0; regs],
+            joined_at: vec![Vec::new(); blocks],
+        };
+        for (id, block) in program.blocks.iter().enumerate() {
+            for reg in block.insts.iter().flat_map(Inst::uses).chain(block.term.uses()) {
+                found.read_in[reg] = loops.span(&found.read_in[reg], id);
+            }
+            let written = &mut found.written_in[id];
+            written.extend(block.insts.iter().flat_map(Inst::defs).chain(block.term.def()));
+            written.sort_unstable();
+            written.dedup();
+            written.iter().for_each(|&reg| found.is_written[reg] = true);
+        }
+        phis.iter().for_each(|phi| found.joined_at[phi.block].push(phi.web));
+        found
+    }
 }
 
 impl<'a> Solver<'a> {
@@ -31,6 +78,7 @@ impl<'a> Solver<'a> {
         block: BlockShape,
         exit_side: Vec<Option<BlockId>>,
         extensions: &[(BlockId, Extension)],
+        budget: &'a mut Budget,
     ) -> Result<Solver<'a>, TooLarge> {
         let count = program.regs.len();
         let mut succs: Vec<Vec<BlockId>> = (program.blocks.iter().zip(&exit_side))
@@ -43,17 +91,10 @@ impl<'a> Solver<'a> {
         }
         let flow = Graph::new(succs);
         let reconvergence = reconvergence(&flow, &exit_side);
-        let loops = find_loops(&flow);
-        let (mut def_blocks, mut use_blocks) = (vec![Vec::new(); count], vec![Vec::new(); count]);
-        for (id, block) in program.blocks.iter().enumerate() {
-            for inst in &block.insts {
-                inst.defs().into_iter().for_each(|r| def_blocks[r].push(id));
-                inst.uses().into_iter().for_each(|r| use_blocks[r].push(id));
-            }
-            block.term.uses().into_iter().for_each(|r| use_blocks[r].push(id));
-            block.term.def().into_iter().for_each(|r| def_blocks[r].push(id));
-        }
+        let loops = Loops::of(&flow, budget)?;
         let live = Live::of(program, &flow)?;
+        let mentions = Mentions::of(program, phis, &loops);
+        let left = vec![Split::Uniform; loops.len()];
         let analysis = Analysis {
             block,
             shapes: Vec::new(),
@@ -63,35 +104,37 @@ impl<'a> Solver<'a> {
             exit_side,
             flow,
             loops,
+            divergent_loops: HashMap::new(),
             scheduled: false,
             spins: BTreeSet::new(),
         };
         Ok(Solver {
             program,
-            phis,
             analysis,
             shapes: vec![None; count],
             forced: vec![Split::Uniform; count],
+            left,
             demoted: vec![false; count],
             range_steps: vec![0; count],
-            def_blocks,
-            use_blocks,
+            mentions,
             live,
+            walker: Walker::new(program.blocks.len()),
+            budget,
         })
     }
 
-    pub(super) fn solve(&mut self) {
+    pub(super) fn solve(&mut self) -> Result<(), TooLarge> {
         loop {
             // A register that is never written may hold any value, so also the same one in all
             // lanes.
-            for (shape, defs) in self.shapes.iter_mut().zip(&self.def_blocks) {
-                *shape = defs.is_empty().then_some(Shape::uniform(Level::Block));
+            for (shape, is_written) in self.shapes.iter_mut().zip(&self.mentions.is_written) {
+                *shape = (!is_written).then_some(Shape::uniform(Level::Block));
             }
-            self.propagate();
-            let split = self.classify_branches();
+            self.propagate()?;
+            let split = self.classify_branches()?;
             let demoted = self.demote_assumed();
             if !split && !demoted {
-                break;
+                return Ok(());
             }
             // Shapes that relied on an assumption that was just refuted may have spread: start over
             // with the updated facts.
@@ -100,7 +143,7 @@ impl<'a> Solver<'a> {
     }
 
     /// Propagates shapes through instructions until nothing changes.
-    fn propagate(&mut self) {
+    fn propagate(&mut self) -> Result<(), TooLarge> {
         let order = self.analysis.flow.reverse_postorder(ENTRY);
         let mut is_reached = vec![false; self.program.blocks.len()];
         order.iter().for_each(|&block| is_reached[block] = true);
@@ -108,6 +151,7 @@ impl<'a> Solver<'a> {
         let mut changed = true;
         while changed {
             changed = false;
+            self.budget.spend(self.mentions.instructions)?;
             for &id in order.iter().chain(&rest) {
                 let block = &self.program.blocks[id];
                 for inst in &block.insts {
@@ -118,6 +162,7 @@ impl<'a> Solver<'a> {
                 }
             }
         }
+        Ok(())
     }
 
     fn propagate_inst(&mut self, inst: &Inst) -> bool {
@@ -169,104 +214,6 @@ impl<'a> Solver<'a> {
         changed
     }
 
-    /// Classifies branches. If a branch now splits threads further than before, forces the
-    /// registers that depend on it and returns true.
-    fn classify_branches(&mut self) -> bool {
-        let mut changed = false;
-        for block in 0..self.program.blocks.len() {
-            let Term::Branch { pred, .. } = self.program.blocks[block].term else { continue };
-            let split = match self.shapes[pred].unwrap_or(Shape::uniform(Level::Block)) {
-                s if !s.is_uniform() => Split::Divergent,
-                s if s.level == Level::Warp => Split::PerWarp,
-                _ => Split::Uniform,
-            };
-            if split > self.analysis.split[block] {
-                self.analysis.split[block] = split;
-                changed = true;
-                self.force_joined_values(block, split);
-            }
-        }
-        changed
-    }
-
-    /// Forces registers whose values join below a splitting branch, and registers that carry values
-    /// out of a loop that lanes leave in different iterations.
-    fn force_joined_values(&mut self, branch: BlockId, split: Split) {
-        if self.analysis.flow.succs[branch].len() < 2 {
-            return; // The other side leaves the kernel.
-        }
-        let joins = self.joins(branch);
-        for phi in self.phis.iter().filter(|phi| joins[phi.block]) {
-            force(&mut self.forced, &mut self.analysis.blend, phi.web, split);
-        }
-        let meet = self.analysis.reconvergence[branch];
-        if split == Split::Divergent {
-            self.force_waiting_values(branch, meet);
-        }
-        for index in 0..self.analysis.loops.len() {
-            let inside = &self.analysis.loops[index];
-            if !inside.has(branch) || inside.has(meet) {
-                continue;
-            }
-            let is_irreducible = inside.entries.len() > 1;
-            for reg in 0..self.program.regs.len() {
-                let within = |blocks: &[BlockId]| blocks.iter().any(|b| inside.has(*b));
-                let leaves = self.use_blocks[reg].iter().any(|b| !inside.has(*b));
-                if within(&self.def_blocks[reg]) && (leaves || is_irreducible) {
-                    force(&mut self.forced, &mut self.analysis.blend, reg, split);
-                }
-            }
-            self.analysis.loops[index].is_divergent |= split == Split::Divergent;
-        }
-    }
-
-    /// Forces registers that are live on one side of a branch and written on the other. The control
-    /// flow graph has no path between the sides, but the lanes of one side wait while those of the
-    /// other side run, and so would read the overwritten value.
-    fn force_waiting_values(&mut self, branch: BlockId, meet: BlockId) {
-        let sides = self.analysis.flow.succs[branch].clone();
-        for (index, &waiting) in sides.iter().enumerate() {
-            let others: Vec<BlockId> = sides.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, b)| *b).collect();
-            let runs = self.analysis.flow.reachable(&others, Some(meet));
-            for reg in self.live.at(waiting) {
-                if self.def_blocks[reg].iter().any(|&b| runs[b]) {
-                    force(&mut self.forced, &mut self.analysis.blend, reg, Split::Divergent);
-                }
-            }
-        }
-    }
-
-    /// Blocks that two paths from different sides of a branch reach, and at which they first join.
-    fn joins(&self, branch: BlockId) -> Vec<bool> {
-        let flow = &self.analysis.flow;
-        let meet = self.analysis.reconvergence[branch];
-        let mut label: Vec<Option<BlockId>> = vec![None; flow.len()];
-        let mut joins = vec![false; flow.len()];
-        let mut work: Vec<BlockId> = flow.succs[branch].clone();
-        work.iter().for_each(|&s| label[s] = Some(s));
-        while let Some(block) = work.pop() {
-            if block == meet || block == branch {
-                continue;
-            }
-            for &next in &flow.succs[block] {
-                let incoming = label[block];
-                if label[next].is_none() {
-                    label[next] = incoming;
-                    work.push(next);
-                } else if label[next] != incoming && label[next] != Some(next) {
-                    label[next] = Some(next);
-                    joins[next] = true;
-                    work.push(next);
-                } else if label[next] != incoming {
-                    joins[next] = true;
-                }
-            }
-        }
-        // A side that is the reconvergence point itself counts as a path.
-        joins[meet] |= flow.succs[branch].contains(&meet);
-        joins
-    }
-
     /// Gives up assumed progressions of registers that are used for more than addresses.
     fn demote_assumed(&mut self) -> bool {
         let mut changed = false;
@@ -294,19 +241,6 @@ impl<'a> Solver<'a> {
         changed
     }
 
-    /// A branch that splits threads which could then reach a barrier separately.
-    pub(super) fn find_divergent_barrier(&self) -> Option<BlockId> {
-        (0..self.program.blocks.len()).find(|&branch| {
-            self.analysis.split[branch] != Split::Uniform
-                && self.analysis.flow.succs[branch].len() >= 2
-                && self
-                    .analysis
-                    .influence(branch)
-                    .into_iter()
-                    .any(|b| matches!(self.program.blocks[b].term, Term::Barrier { .. }))
-        })
-    }
-
     /// Whether groups of warps reduce separately, at barriers of different numbers. If groups only
     /// wait separately and all of them reach the same barriers, one barrier of all warps is correct
     /// too.
@@ -323,36 +257,16 @@ impl<'a> Solver<'a> {
         })
     }
 
-    /// The head of a spinning loop that lanes leave in different iterations, and the edges that let
-    /// lanes which have left it proceed.
-    pub(super) fn spin_to_extend(
-        &self,
-        spinning: &[Loop],
-        known: &[(BlockId, Extension)],
-    ) -> Option<(BlockId, Extension)> {
-        let parts = |l: &&Loop| {
-            l.blocks
-                .iter()
-                .any(|&b| self.analysis.split[b] == Split::Divergent && leaves(&self.program.blocks[b].term, l))
-        };
-        let is_new = |l: &&Loop| known.iter().all(|k| k.0 != l.entries[0]);
-        spinning
-            .iter()
-            .filter(is_new)
-            .filter(parts)
-            .find_map(|l| Some((l.entries[0], spins::extend(self.program, &l.view())?)))
-    }
-
     pub(super) fn finish(self) -> Analysis {
         // A register that is only read, or mentioned only in unreachable code, may hold any value.
         let shapes = self.shapes.into_iter().map(|s| s.unwrap_or(Shape::uniform(Level::Block))).collect();
-        Analysis { shapes, ..self.analysis }
+        let mut divergent_loops = HashMap::new();
+        for (id, found) in self.analysis.loops.iter().filter(|(id, _)| self.left[*id] == Split::Divergent) {
+            // An outer loop comes before the loops it contains.
+            found.entries.iter().for_each(|&entry| _ = divergent_loops.entry(entry).or_insert(id));
+        }
+        Analysis { shapes, divergent_loops, ..self.analysis }
     }
-}
-
-fn force(forced: &mut [Split], blend: &mut [bool], reg: Reg, split: Split) {
-    forced[reg] = forced[reg].max(split);
-    blend[reg] |= split == Split::Divergent;
 }
 
 impl Shape {

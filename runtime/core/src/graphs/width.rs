@@ -114,11 +114,8 @@ mod tests {
     #[test]
     fn the_width_of_random_graphs_is_that_of_their_largest_set() {
         let seed = std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1_u64);
-        let mut state = seed.wrapping_mul(2).wrapping_add(1);
-        let mut random = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as u32
-        };
+        let mut numbers = crate::rng::Rng::new(seed);
+        let mut random = move || numbers.next_u64() as u32;
         for case in 0..300 {
             let stages = (random() % 9) as usize;
             let odds = 1 + random() % 4;

@@ -36,6 +36,14 @@ impl Worker {
         self.batches.instances.retain(|(of, _), _| *of != function);
     }
 
+    /// Tells the batching decisions that an instance is gone.
+    pub(super) fn gather_no_more_of(&mut self, instance: ClientId) {
+        for id in self.batches.ids_of_client(instance) {
+            self.notify_batching(Event::Unloaded(id));
+        }
+        self.batches.instances.retain(|(_, client), _| *client != instance);
+    }
+
     /// The id that the batching decisions use for a submission: that of its function, or one of its
     /// own for each instance, because a batch is charged to one client. An error if the instance
     /// does not exist.

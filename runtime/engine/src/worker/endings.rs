@@ -70,9 +70,7 @@ impl Worker {
             Outcome::DeadlineExceeded => InvokeError::DeadlineExceeded,
             Outcome::Refused => InvokeError::ClassRefused(invocation.submission.class),
             Outcome::QueueFull => InvokeError::QueueFull { capacity: atoll_core::limits::HOST_QUEUE_TASKS_MAX },
-            Outcome::DeviceLost => {
-                InvokeError::Device(format!("the device is lost: {}", self.lost.as_deref().unwrap_or_default()))
-            }
+            Outcome::DeviceLost => InvokeError::DeviceLost(self.lost.clone().unwrap_or_default()),
         }
     }
 
@@ -118,6 +116,7 @@ impl Worker {
         self.return_memory(TaskId(submission.id.0));
         functions.into_iter().for_each(|function| self.finish_unload(function));
         self.notify_memory(MemoryEvent::Resume);
+        self.forget_instances();
         (submission, reply)
     }
 

@@ -15,16 +15,18 @@ use std::collections::{BTreeMap, VecDeque};
 impl Worker {
     /// Sets, changes or removes the memory limit of an instance.
     pub(super) fn limit_memory(&mut self, client: &ShareClient, limit: Option<InstanceMemory>) {
-        let id = self.lanes.client(client);
         match limit {
             Some(limit) => {
+                let id = self.lanes.client(client);
                 let new = MemoryGate { limit, held: BTreeMap::new(), waiting: VecDeque::new() };
                 self.lanes.memory.entry(id).or_insert(new).limit = limit;
                 self.serve_memory(id);
             }
             None => {
+                let Some(id) = self.lanes.known_client(client) else { return };
                 let waiting = self.lanes.memory.remove(&id).map(|gate| gate.waiting).unwrap_or_default();
                 waiting.into_iter().for_each(|task| self.become_ready(task));
+                self.note_instance(client, id);
             }
         }
     }

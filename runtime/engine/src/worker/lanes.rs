@@ -25,6 +25,7 @@ impl Worker {
         if let Some(reason) = &self.lost {
             return Err(EngineError::Device(DeviceError::Lost(reason.clone())));
         }
+        self.close_unclosed();
         let lane = self.device.open_lane(spec)?;
         let config = LaneConfig {
             lane: lane.id,
@@ -33,7 +34,8 @@ impl Worker {
             compute_units: spec.units.len() as u32,
         };
         if let Err(error) = self.scheduler.open_lane(&config) {
-            self.device.close_lane(lane.id)?;
+            // The caller learns why the lane was refused, whatever becomes of it on the device.
+            self.close_on_device(lane.id).unwrap_or_else(|error| log_unclosed(lane.id, &error));
             return Err(EngineError::Lane(error));
         }
         tracing::info!(
@@ -68,18 +70,32 @@ impl Worker {
 
     /// Closes an empty lane on the device.
     pub(super) fn close_lane(&mut self, lane: LaneId) {
-        let closed = match self.lost {
-            Some(_) => Ok(()),
-            None => self.device.close_lane(lane),
-        };
+        let closed = self.close_on_device(lane);
         tracing::info!(device = %self.shared.device.name, lane = lane.0, "lane closed");
         self.lanes.units.remove(&lane);
         match (self.lanes.closing.remove(&lane).flatten(), closed) {
             (Some(answer), closed) => drop(answer.send(closed.map_err(EngineError::from))),
-            (None, Err(error)) => tracing::error!(lane = lane.0, %error, "the device cannot close a lane"),
+            (None, Err(error)) => log_unclosed(lane, &error),
             (None, Ok(())) => {}
         }
         self.bind_others();
+    }
+
+    /// Closes a lane, which the scheduler no longer knows, on the device. If the device fails, the
+    /// queues of the lane stay taken until [`Worker::close_unclosed`] succeeds.
+    fn close_on_device(&mut self, lane: LaneId) -> Result<(), DeviceError> {
+        let closed = if self.lost.is_some() { Ok(()) } else { self.device.close_lane(lane) };
+        if closed.is_err() {
+            self.lanes.unclosed.insert(lane);
+        }
+        closed
+    }
+
+    /// Tries again to close lanes that the device failed to close, before another one is opened.
+    fn close_unclosed(&mut self) {
+        for lane in std::mem::take(&mut self.lanes.unclosed) {
+            self.close_on_device(lane).unwrap_or_else(|error| log_unclosed(lane, &error));
+        }
     }
 
     pub(super) fn lane_statistics(&self) -> Vec<LaneStatistics> {
@@ -98,4 +114,8 @@ impl Worker {
         });
         lanes.collect()
     }
+}
+
+fn log_unclosed(lane: LaneId, error: &DeviceError) {
+    tracing::error!(lane = lane.0, %error, "the device cannot close a lane");
 }

@@ -111,6 +111,7 @@ impl Worker {
                 set: *set,
                 unit_blocks: in_modules().map(|found| found.map_or(0, |found| found.unit_blocks)).collect(),
                 params_bytes: candidate.facts.params_bytes,
+                bandwidth_permille: 0,
             })
         };
         let profiles = (0..stage.binding.work.len()).map(profile).collect();

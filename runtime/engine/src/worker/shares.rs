@@ -6,6 +6,7 @@ use super::in_flight::InFlight;
 use super::lane_state::Sharer;
 use crate::clock;
 use crate::error::{EngineError, InvokeError};
+use crate::invocation::Invocation;
 use crate::meter::{Meter, Promise};
 use crate::share::{ShareClient, ShareStatistics};
 use atoll_core::tokens::{BusyTime, Ppm, ShareSpec, ShareState};
@@ -25,10 +26,31 @@ impl Worker {
             return Err(EngineError::Device(DeviceError::Lost(reason.clone())));
         }
         let id = self.lanes.client(client);
-        let Some(lane) = lane else { return self.place_share(id, share) };
-        self.put_share(id, lane, share, share.partition())?;
-        self.leave_layout(id);
-        Ok(())
+        let set = match lane {
+            None => self.place_share(id, share),
+            Some(lane) => self.put_share(id, lane, share, share.partition()).map(|()| self.leave_layout(id)),
+        };
+        self.note_instance(client, id);
+        set
+    }
+
+    /// Notes whether an instance has a share, and forgets instances that were removed.
+    pub(super) fn note_instance(&mut self, client: &ShareClient, id: ClientId) {
+        if client.instance.is_some() {
+            self.lanes.note_instance(id, self.lanes.shares.contains_key(&id));
+            self.forget_instances();
+        }
+    }
+
+    /// Forgets the removed instances whose invocations have all ended.
+    pub(super) fn forget_instances(&mut self) {
+        if !self.lanes.has_leaving() {
+            return;
+        }
+        let Worker { lanes, invocations, .. } = self;
+        let is_its = |invocation: &Invocation, client: &ShareClient| invocation.submission.client() == *client;
+        let left = lanes.forget_left(|client| invocations.values().any(|invocation| is_its(invocation, client)));
+        left.into_iter().for_each(|client| self.gather_no_more_of(client));
     }
 
     /// Records a share that was set, and begins to measure the device time of its client.
@@ -46,7 +68,8 @@ impl Worker {
     /// Removes the share of a client. Cancels the invocations of an instance; those of a tenant
     /// continue. Returns whether there was a share.
     pub(super) fn remove_share(&mut self, client: &ShareClient) -> bool {
-        let (id, now) = (self.lanes.client(client), clock::now());
+        let Some(id) = self.lanes.known_client(client) else { return false };
+        let now = clock::now();
         let removed = self.lanes.shares.remove(&id);
         if let Some(sharer) = &removed {
             self.scheduler.remove_share(now, sharer.lane, id, &mut self.pending_actions);
@@ -63,6 +86,7 @@ impl Worker {
             tasks.into_iter().for_each(|task| self.cancel(task, reason.clone()));
         }
         self.leave_layout(id);
+        self.note_instance(client, id);
         removed.is_some()
     }
 

@@ -357,7 +357,7 @@ fn a_lost_device_answers_all_requests() {
     setup.device.resume();
     setup.handle.cancel(first.id);
     for pending in [&first].into_iter().chain(&others) {
-        assert!(matches!(pending.error(), InvokeError::Device(_) | InvokeError::Cancelled));
+        assert!(matches!(pending.error(), InvokeError::DeviceLost(_) | InvokeError::Cancelled));
     }
 }
 

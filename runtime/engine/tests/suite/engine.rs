@@ -473,7 +473,7 @@ fn invocations_on_a_lost_device_are_answered() {
     setup.device.lose();
     let discovers = setup.submit(Class::RealTime, 16, 0);
     for pending in running.iter().chain([&discovers, &setup.submit(Class::RealTime, 16, 0)]) {
-        assert_eq!(pending.error(), InvokeError::Device("the device is lost: the test lost it".into()));
+        assert_eq!(pending.error(), InvokeError::DeviceLost("the test lost it".into()));
     }
     assert_eq!(setup.handle.statistics().device.lost.as_deref(), Some("the test lost it"));
     assert!(setup.handle.load(Arc::clone(&setup.bundle), options("g")).is_err());

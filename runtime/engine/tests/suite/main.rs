@@ -12,6 +12,7 @@ mod flow;
 mod host;
 #[cfg(target_arch = "x86_64")]
 mod instance_memory;
+mod lanes;
 mod read_backs;
 mod residency;
 #[cfg(target_arch = "x86_64")]

@@ -188,7 +188,10 @@ impl HasRefusalKind for InvokeError {
             | InvokeError::OverInstanceMemory { .. }
             | InvokeError::TooManySessions { .. } => RefusalKind::Quota,
             InvokeError::DeadlineExceeded => RefusalKind::Deadline,
-            InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost => RefusalKind::Function,
+            InvokeError::Device(_)
+            | InvokeError::DeviceLost(_)
+            | InvokeError::Unavailable(_)
+            | InvokeError::SessionLost => RefusalKind::Function,
         }
     }
 }

@@ -23,9 +23,11 @@ pub(super) fn of_task(error: &InvokeError) -> Code {
         InvokeError::BadInput(_) => Code::INVALID_VALUE,
         InvokeError::QueueFull { .. } | InvokeError::TooManySessions { .. } => Code::LAUNCH_OUT_OF_RESOURCES,
         InvokeError::SessionLost => Code::LAUNCH_FAILED,
-        InvokeError::Device(reason) if cause(reason).contains("longer than its limit") => LAUNCH_TIMEOUT,
-        InvokeError::Device(reason) if cause(reason).contains("outside") => Code::ILLEGAL_ADDRESS,
-        InvokeError::Device(_) => Code::LAUNCH_FAILED,
+        InvokeError::Device(reason) | InvokeError::DeviceLost(reason) => match cause(reason) {
+            cause if cause.contains("longer than its limit") => LAUNCH_TIMEOUT,
+            cause if cause.contains("outside") => Code::ILLEGAL_ADDRESS,
+            _ => Code::LAUNCH_FAILED,
+        },
         InvokeError::UnknownFunction
         | InvokeError::UnknownInstance(_)
         | InvokeError::InstanceRemoved(_)
@@ -48,7 +50,11 @@ fn cause(reason: &str) -> &str {
 /// of the fence: a kernel used an address outside of its tenant's memory.
 pub(super) fn of_calls(error: &InvokeError, has_traps: bool) -> Code {
     match error {
-        InvokeError::Device(reason) if !has_traps && cause(reason).contains("executed `trap`") => Code::ILLEGAL_ADDRESS,
+        InvokeError::Device(reason) | InvokeError::DeviceLost(reason)
+            if !has_traps && cause(reason).contains("executed `trap`") =>
+        {
+            Code::ILLEGAL_ADDRESS
+        }
         error => of_task(error),
     }
 }

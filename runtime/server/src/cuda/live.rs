@@ -159,7 +159,7 @@ impl Live {
     fn lacks_memory(&self, error: &InvokeError) -> bool {
         match error {
             InvokeError::OutOfMemory { .. } | InvokeError::OverQuota { .. } | InvokeError::Unavailable(_) => true,
-            InvokeError::Device(_) => {
+            InvokeError::Device(_) | InvokeError::DeviceLost(_) => {
                 let status = self.engine.devices_state();
                 status.devices.get(usize::from(self.device().0)).is_some_and(|state| state.is_lost)
             }

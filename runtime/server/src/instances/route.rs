@@ -54,12 +54,14 @@ impl Route<'_> {
 
     /// Whether the chosen instance refused the request, so that another one has to be tried.
     pub(crate) fn is_refused(&mut self, result: &Result<InvocationResult, InvokeError>) -> bool {
-        use InvokeError::{Device, InstanceRemoved, OverInstanceMemory, Unavailable, UnknownInstance};
+        use InvokeError::{Device, DeviceLost, InstanceRemoved, OverInstanceMemory, Unavailable, UnknownInstance};
         let of_instance = match result {
             Err(OverInstanceMemory { .. } | UnknownInstance(_) | InstanceRemoved(_)) => true,
             // Its device was lost with the request. A request is the likely cause if it loses a
             // second one, so it is not given to a third.
-            Err(Device(_)) => self.has_lost_its_device() && !std::mem::replace(&mut self.has_lost_device, true),
+            Err(Device(_) | DeviceLost(_)) => {
+                self.has_lost_its_device() && !std::mem::replace(&mut self.has_lost_device, true)
+            }
             // Its device was drained or lost just before.
             Err(Unavailable(_)) => self.has_lost_its_device(),
             _ => false,

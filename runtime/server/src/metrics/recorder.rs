@@ -57,7 +57,12 @@ impl Outcome {
                 | InvokeError::InstanceRemoved(_)
                 | InvokeError::ShuttingDown,
             ) => Outcome::Cancelled,
-            Err(InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost) => Outcome::Failed,
+            Err(
+                InvokeError::Device(_)
+                | InvokeError::DeviceLost(_)
+                | InvokeError::Unavailable(_)
+                | InvokeError::SessionLost,
+            ) => Outcome::Failed,
         }
     }
 

@@ -166,6 +166,7 @@ impl From<InvokeError> for RequestError {
             | InvokeError::ClassRefused(_)
             | InvokeError::SessionBusy
             | InvokeError::ShuttingDown
+            | InvokeError::DeviceLost(_)
             | InvokeError::Unavailable(_) => Kind::Unavailable,
             InvokeError::Device(_) => Kind::Internal,
         };

@@ -173,6 +173,7 @@ fn every_failure_of_the_engine_has_a_status() {
         (InvokeError::Unloaded, 404, "unloaded"),
         (InvokeError::UnknownFunction, 404, "no function"),
         (InvokeError::Device("kernel k trapped".into()), 500, "kernel k trapped"),
+        (InvokeError::DeviceLost("a kernel trapped".into()), 503, "the device is lost: a kernel trapped"),
         (InvokeError::ShuttingDown, 503, "shutting down"),
         (InvokeError::Cancelled, 503, "cancelled"),
     ] {

@@ -9,6 +9,8 @@ use crate::limits::{OFFER_BYTES_MAX, STORED_BYTES_MAX, STORED_FUNCTIONS_MAX, STO
 use crate::record::Record;
 use crate::recorder::Form;
 use crate::refused::Refused;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 use std::sync::Arc;
 
 /// How a message was sent.
@@ -280,11 +282,8 @@ fn a_million_calls_are_a_thousand_messages() {
 
 #[test]
 fn random_programs_reach_the_server_as_they_are() {
-    let mut state = 1u64;
-    let mut random = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
+    let mut numbers = SplitMix64::seed_from_u64(1);
+    let mut random = |below: u64| numbers.next_u64() % below;
     let mut pair = Pair::new(2, &Offer { functions: 3, bytes: 16 << 10, shapes: Vec::new() });
     let mut counts = [0; 4];
     for _ in 0..20_000 {

@@ -1,6 +1,6 @@
 //! The blocks of the simulated device: starts them as capacity allows, ends them and stops them.
 
-use super::{Current, DeviceEvent, Ended, Group, RunningPad, SimDevice, SimPad, UNIT};
+use super::{Current, DeviceEvent, Ended, Group, RunningPad, SimDevice, SimLaunch, SimPad, UNIT};
 use crate::faults::{LATE_COMPLETION_NS, STUCK_KERNEL_NS};
 use atoll_core::{LaunchEnd, Nanos, TaskId};
 
@@ -57,10 +57,24 @@ impl SimDevice {
         let on_each = load.div_ceil(u128::from(current.own_units) * u128::from(UNIT)) as usize;
         let wave_ns = profile.wave_ns[on_each.clamp(1, profile.wave_ns.len()) - 1];
         let contention = u128::from(costs.contention_permille) * u128::from(used - own - pads) / u128::from(capacity);
-        let slower = contention as u64 + if current.launch.pads.is_empty() { 0 } else { costs.padding_permille };
+        let slower = contention as u64 + self.padding_cost(queue);
+        let current = self.current(queue);
         let took = if current.is_stuck { STUCK_KERNEL_NS } else { longer(wave_ns, slower) };
         self.take(queue, taken);
         self.after(now, took, DeviceEvent::GroupEnds { queue, group });
+    }
+
+    /// How much longer blocks of the current launch take because of its pads, in thousandths: what
+    /// padding costs, and the part of the memory bandwidth that they need together beyond the device's.
+    fn padding_cost(&mut self, queue: usize) -> u64 {
+        let (padding, units) = (self.parameters.costs.padding_permille, self.parameters.compute_units);
+        let SimLaunch { kernel, pads, .. } = &self.current(queue).launch;
+        if pads.is_empty() {
+            return 0;
+        }
+        let of_pad = |pad: &SimPad| u64::from(pad.kernel.profile.bandwidth_on(pad.shape.compute_units, units));
+        let used = u64::from(kernel.profile.bandwidth_permille) + pads.iter().map(of_pad).sum::<u64>();
+        padding + used.saturating_sub(1000)
     }
 
     /// Starts the pads of the current launch of a queue as soon as there is capacity.
@@ -69,13 +83,9 @@ impl SimDevice {
             && u64::from(pad.shape.compute_units) * UNIT <= self.room(queue)
         {
             self.count += 1;
-            let group = self.count;
+            let (group, slower) = (self.count, self.padding_cost(queue));
             self.take(queue, u64::from(pad.shape.compute_units) * UNIT);
-            self.after(
-                now,
-                longer(pad.ns(), self.parameters.costs.padding_permille),
-                DeviceEvent::GroupEnds { queue, group },
-            );
+            self.after(now, longer(pad.ns(), slower), DeviceEvent::GroupEnds { queue, group });
             let current = self.current(queue);
             current.pending_pads.pop();
             current.running_pads.push(RunningPad { number: group, began: now, pad });

@@ -75,6 +75,7 @@ impl World<'_> {
             first_block_us: Some(Distribution::of(first_blocks)),
             padded_launches: self.node.scheduler.counters().padded_launches,
             padding_blocks: self.node.scheduler.counters().padding_blocks,
+            padding_delays_ns: self.node.padding_delays,
             faults: self.faults.counts(self.node.device.faults()),
             utilisation: self.node.device.utilisation(),
         }

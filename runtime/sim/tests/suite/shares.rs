@@ -1,8 +1,8 @@
 //! Clients with shares of a simulated device: splits, limits, and both under faults.
 //! `ATOLL_TEST_FULL=1` runs every device and quota, for longer.
 
-use atoll_core::tokens::{RULES, ShareRequest, ShareSpec, TokenConfig};
-use atoll_core::{Class, LaunchProfile, Nanos, policy_by_name};
+use atoll_core::tokens::{RULES, ShareRequest, ShareSpec, Span, TokenConfig};
+use atoll_core::{Class, LaunchProfile, Nanos, PaddingOptions, policy_by_name};
 use atoll_sim::{
     Client, DeviceParameters, Faults, Kernel, LaneSetup, Load, Model, Received, Report, ShareSetup, Simulation,
     Workload, device_by_name, simulate_shares,
@@ -80,6 +80,7 @@ impl Setup {
             lanes: &self.lanes,
             workload: &workload,
             models: &models,
+            padding: PaddingOptions::default(),
             faults: self.faults,
             seed: 1,
             as_disb: false,
@@ -195,17 +196,49 @@ fn real_time_requests_go_first_and_pay_back() {
     assert!(received[1].part_of(SECOND..2 * SECOND) > 0.85);
 }
 
+fn lane(compute_units: u32, span: Option<Span>, clients: &[&str], closes_at: Option<Nanos>) -> LaneSetup {
+    let clients = clients.iter().map(|id| (*id).to_owned()).collect();
+    LaneSetup { compute_units, span, clients, closes_at }
+}
+
+#[test]
+fn lanes_with_common_units_share_a_ledger() {
+    // Units 0 to 49 and 30 to 79: the clients never run at the same time.
+    let span = |first| Some(Span { first, count: 50 });
+    let clients = ["a", "b"].map(|id| client(id, "coarse", Load::Continuous)).into();
+    let shares = vec![share("a", 60.0, 0.3, 1.0), share("b", 60.0, 0.7, 1.0)];
+    let lanes = vec![lane(50, span(0), &["a"], None), lane(50, span(30), &["b"], None)];
+    let setup = Setup { lanes, ..Setup::new("v100", clients, shares) };
+    let (_, received) = setup.run();
+    assert_split(&received, setup.seconds * SECOND, &[0.3, 0.7], "common units");
+    let overlap = |a: &std::ops::Range<u64>| {
+        let of = |b: &std::ops::Range<u64>| a.end.min(b.end).saturating_sub(a.start.max(b.start));
+        received[1].busy.iter().map(of).sum::<u64>()
+    };
+    assert_eq!(received[0].busy.iter().map(overlap).sum::<u64>(), 0);
+    // Units 0 to 39 and 40 to 79: each client has its units all of the time.
+    let span = |first| Some(Span { first, count: 40 });
+    let clients = ["a", "b"].map(|id| client(id, "half", Load::Continuous)).into();
+    let shares = vec![share("a", 50.0, 1.0, 1.0), share("b", 50.0, 1.0, 1.0)];
+    let lanes = vec![lane(40, span(0), &["a"], None), lane(40, span(40), &["b"], None)];
+    let setup = Setup { lanes, ..Setup::new("v100", clients, shares) };
+    let (_, received) = setup.run();
+    for client in &received {
+        assert!(client.part_of(0..2 * SECOND) > 0.95, "{}: {}", client.client, client.part_of(0..2 * SECOND));
+    }
+}
+
 #[test]
 fn lanes_have_shares_of_their_own() {
     let clients = ["a", "b", "c", "d"].map(|id| client(id, "half", Load::Continuous)).into();
-    let lane = LaneSetup { compute_units: 40, clients: vec!["c".to_owned(), "d".to_owned()], closes_at: None };
+    let own = lane(40, None, &["c", "d"], None);
     let shares = vec![
         share("a", 100.0, 0.3, 0.3),
         share("b", 100.0, 0.7, 0.7),
         share("c", 100.0, 0.6, 0.6),
         share("d", 100.0, 0.4, 0.4),
     ];
-    let setup = Setup { lanes: vec![lane], ..Setup::new("v100", clients, shares) };
+    let setup = Setup { lanes: vec![own], ..Setup::new("v100", clients, shares) };
     let (_, received) = setup.run();
     for (pair, promised) in received.chunks(2).zip([0.3, 0.6]) {
         let parts = [0, 1].map(|at| pair[at].part_of(SECOND..2 * SECOND));
@@ -216,9 +249,9 @@ fn lanes_have_shares_of_their_own() {
     // After the lane is closed, its clients continue in the default lane with their shares.
     let closes_at = Some(Nanos(SECOND / 2));
     let clients = ["a", "b"].map(|id| client(id, "half", Load::Continuous)).into();
-    let lane = LaneSetup { compute_units: 40, clients: vec!["b".to_owned()], closes_at };
+    let own = lane(40, None, &["b"], closes_at);
     let shares = vec![share("a", 100.0, 0.7, 0.7), share("b", 100.0, 0.3, 0.3)];
-    let setup = Setup { lanes: vec![lane], ..Setup::new("v100", clients, shares) };
+    let setup = Setup { lanes: vec![own], ..Setup::new("v100", clients, shares) };
     let (_, received) = setup.run();
     let parts = received.iter().map(|client| client.part_of(SECOND..2 * SECOND)).collect::<Vec<_>>();
     assert!((parts[0] - 0.7).abs() < 0.03 && (parts[1] - 0.3).abs() < 0.02, "{parts:?}");

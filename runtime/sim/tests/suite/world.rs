@@ -1,6 +1,6 @@
 //! Workloads on a simulated device: properties that must hold for all parameters.
 
-use atoll_core::{Class, LaunchProfile, Nanos, POLICIES, PreemptLevel, policy_by_name};
+use atoll_core::{Class, LaunchProfile, Nanos, POLICIES, PaddingOptions, PreemptLevel, policy_by_name};
 use atoll_sim::{
     Client, Costs, DEVICES, DeviceParameters, FaultCounts, Faults, Kernel, LaneSetup, Load, Model, Occupied, Report,
     SimError, Simulation, Workload, device_by_name, simulate, watch,
@@ -51,6 +51,7 @@ fn simulation<'a>(policy: &str, workload: &'a Workload, models: &'a BTreeMap<Str
         lanes: &[],
         workload,
         models,
+        padding: PaddingOptions::default(),
         faults,
         seed: 1,
         as_disb: false,
@@ -266,7 +267,7 @@ fn a_model_that_is_not_there_is_named() {
 
 /// A lane with half of an MI50 for some clients.
 fn half(clients: &[&str], closes_at: Option<Nanos>) -> LaneSetup {
-    LaneSetup { compute_units: 30, clients: clients.iter().map(|id| (*id).to_owned()).collect(), closes_at }
+    LaneSetup { compute_units: 30, span: None, clients: clients.iter().map(|id| (*id).to_owned()).collect(), closes_at }
 }
 
 #[test]
@@ -317,4 +318,91 @@ fn lanes_that_a_device_cannot_have_are_refused() {
     assert_eq!(refused(&[large]), "the lanes: a lane cannot have 61 compute units; the device has 60");
     let many: Vec<LaneSetup> = (0..17).map(|_| half(&[], None)).collect();
     assert!(refused(&many).contains("the device queues 64 to 66"));
+}
+
+#[test]
+fn dependent_clients_call_when_all_that_they_follow_have_answers() {
+    let after = |ids: &[&str]| Load::After(ids.iter().map(|id| (*id).to_owned()).collect());
+    let workload = |last: Load| {
+        let clients = vec![
+            client("camera_rt", Class::RealTime, "quick", Load::Periodic(20.0)),
+            client("radar_be", Class::BestEffort, "slow", Load::Periodic(20.0)),
+            client("fusion_be", Class::BestEffort, "quick", after(&["camera_rt", "radar_be"])),
+            client("plan_be", Class::BestEffort, "quick", last),
+        ];
+        Workload { name: "graph".into(), duration_ns: 2_000_000_000, clients }
+    };
+    let models = models();
+    for as_disb in [false, true] {
+        let graph = workload(after(&["fusion_be"]));
+        let simulation = Simulation { as_disb, ..simulation("reset", &graph, &models) };
+        let report = simulate(&simulation).expect("a report");
+        let [camera, radar, fusion, plan] = &report.clients[..] else { panic!("four clients") };
+        // The last answers of the run may arrive after its end.
+        assert!(fusion.scheduled <= radar.served.min(camera.served) && plan.scheduled <= fusion.served, "{report:?}");
+        assert!(fusion.served >= 20 && plan.served + 1 >= fusion.served, "{report:?}");
+        if !as_disb {
+            assert!(radar.served - fusion.scheduled <= 1, "each complete pair has a follower: {report:?}");
+        }
+    }
+    let circle = workload(after(&["plan_be"]));
+    match simulate(&simulation("reset", &circle, &models)) {
+        Err(SimError::Dependency(what)) => assert!(what.contains("follows itself"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn longer_blocks_pad_as_far_as_the_delay_allows() {
+    // Real-time launches leave half of the device, and best-effort blocks take a fifth longer.
+    let models = BTreeMap::from([model("short", 20, 30, 100), model("long", 100, 300, 120)]);
+    let clients = vec![
+        client("short_rt", Class::RealTime, "short", Load::Poisson(100.0)),
+        client("long_be", Class::BestEffort, "long", Load::Continuous),
+    ];
+    let workload = Workload { name: "padding".into(), duration_ns: 2_000_000_000, clients };
+    for seed in 1..=3 {
+        let run = |delay_permille: u32| {
+            let padding = PaddingOptions { delay_permille, ..PaddingOptions::default() };
+            simulate(&Simulation { padding, seed, ..simulation("reef", &workload, &models) }).expect("a report")
+        };
+        let strict = run(0);
+        assert_eq!(strict.padded_launches, 0, "seed {seed}: no block ends with a launch");
+        for permille in [20, 50] {
+            let report = run(permille);
+            assert!(report.padded_launches > 0, "seed {seed}, {permille}: {report:?}");
+            // Padding itself costs 8 thousandths on this device.
+            let most = strict.mean_latency_us(Class::RealTime) * (1.0 + (f64::from(permille) + 10.0) / 1000.0);
+            let mean = report.mean_latency_us(Class::RealTime);
+            assert!(mean <= most, "seed {seed}, {permille}: {mean} µs, at most {most}");
+            let [more, less] = [&report, &strict].map(|report| report.throughput(Class::BestEffort));
+            assert!(more >= less, "seed {seed}, {permille}: {more} per second, {less} without");
+        }
+    }
+}
+
+#[test]
+fn padding_within_the_bandwidth_does_not_slow_launches_down() {
+    let using = |(name, mut model): (String, Model), bandwidth_permille: u32| {
+        let profile = LaunchProfile { bandwidth_permille, ..model.kernels[0].profile.clone() };
+        model.kernels = vec![Arc::new(Kernel { name: "k".into(), profile }); model.kernels.len()].into();
+        (name, model)
+    };
+    let models = BTreeMap::from([using(model("rt", 20, 30, 100), 700), using(model("be", 100, 300, 50), 900)]);
+    let clients = vec![
+        client("rt", Class::RealTime, "rt", Load::Poisson(100.0)),
+        client("be", Class::BestEffort, "be", Load::Continuous),
+    ];
+    let workload = Workload { name: "bandwidth".into(), duration_ns: 2_000_000_000, clients };
+    for seed in 1..=3 {
+        let run = |bandwidth: bool| {
+            let padding = PaddingOptions { bandwidth, ..PaddingOptions::default() };
+            simulate(&Simulation { padding, seed, ..simulation("reef", &workload, &models) }).expect("a report")
+        };
+        let [blind, aware] = [run(false), run(true)];
+        let mean = |report: &Report| report.mean_latency_us(Class::RealTime);
+        assert!(aware.padded_launches > 0 && aware.padding_blocks < blind.padding_blocks, "seed {seed}: {aware:?}");
+        // 900 for half of the device and 700 exceed the bandwidth by 15 %.
+        assert!(mean(&aware) * 1.1 < mean(&blind), "seed {seed}: {} and {} µs", mean(&aware), mean(&blind));
+    }
 }

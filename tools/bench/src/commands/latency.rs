@@ -1,5 +1,8 @@
 //! `atoll bench latency`
 
+#[cfg(feature = "compiler")]
+mod daemon;
+
 use super::load::{OpenLoop, WorkingSet, Workload, arrivals};
 use crate::artifact;
 use crate::engine::EngineArgs;
@@ -8,12 +11,14 @@ use crate::output::{Align, Table};
 use crate::report::Findings;
 use crate::samples::Distribution;
 use anyhow::Result;
-use atoll_engine::{Class, EngineStatistics, Histogram};
+use atoll_engine::{Class, EngineHandle, EngineStatistics, Histogram};
+use atoll_kgraph::Bundle;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -21,11 +26,13 @@ Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg
   atoll bench latency --rt magika.onnx --be resnet50.onnx --rate 50 --arrivals poisson --duration 60 --json
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --policy sequential
+  atoll bench latency --rt squeezenet.kg --be resnet50.kg --daemon
 
 Real-time requests arrive independently of answers (open loop); best-effort requests follow their answers (closed loop).
 The phases have equal length: real-time alone, best-effort alone, both; all real-time phases have the same arrivals. In
 a further phase real-time requests run alone, and memory of the best-effort model's size is swept between them, to
-separate the effect of cold caches.";
+separate the effect of cold caches. With --daemon, the same arrivals follow once more over HTTP and over rings, each
+alone and beside best-effort requests.";
 
 /// Measure real-time requests alone and beside best-effort load, in this process
 #[derive(Debug, clap::Args)]
@@ -58,6 +65,11 @@ pub(crate) struct Args {
     /// Seed of arrivals and inputs
     #[arg(long, default_value_t = 0)]
     seed: u64,
+
+    /// Also send the real-time requests to a daemon in this process, over HTTP and over rings
+    #[cfg(feature = "compiler")]
+    #[arg(long)]
+    daemon: bool,
 
     #[command(flatten)]
     engine: EngineArgs,
@@ -130,6 +142,16 @@ impl From<(Vec<Duration>, f64)> for BestEffort {
     }
 }
 
+impl Quantiles {
+    fn text(&self, of: &str) -> String {
+        format!(
+            "from submission to the first block, {of}: p50 {:.0} µs, p90 {:.0} µs, p99 {:.0} µs, max {:.0} µs ({} \
+             times)",
+            self.p50_us, self.p90_us, self.p99_us, self.max_us, self.count
+        )
+    }
+}
+
 impl From<&Histogram> for Quantiles {
     fn from(histogram: &Histogram) -> Quantiles {
         let us = |ns: u64| ns as f64 / 1e3;
@@ -144,55 +166,86 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
             "--rate must be above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds",
         ));
     }
-    let device = args.engine.device_name();
-    let (rt, be) = (artifact::open(&args.rt, device)?, artifact::open(&args.be, device)?);
+    let bundles = open(args)?;
+    #[cfg(feature = "compiler")]
+    if args.daemon {
+        return daemon::run(args, &bundles);
+    }
     let engine = args.engine.start()?;
-    let handle = engine.handle();
-    let mut working_set = WorkingSet::new(be.weights().len(), handle.device_info().compute_units as usize);
-    let rt = Workload::load(&handle, "rt", &rt, Class::RealTime, args.seed)?;
-    let be = Workload::load(&handle, "be", &be, Class::BestEffort, args.seed)?;
-    let report = measure(args, &rt, &be, &mut working_set, || handle.statistics());
+    let report = Loads::load(args, &engine.handle(), &bundles).and_then(|mut loads| loads.measure(args));
     engine.shutdown();
     let report = report?;
     Findings::new(&report, text(&report))
 }
 
-fn measure(
-    args: &Args,
-    rt: &Workload,
-    be: &Workload,
-    working_set: &mut WorkingSet,
-    statistics: impl Fn() -> EngineStatistics,
-) -> Result<Report> {
-    let duration = Duration::from_secs_f64(args.duration);
-    let arrivals = arrivals(args.rate, duration, args.arrivals == Arrivals::Poisson, args.seed);
-    rt.ask()?;
-    be.ask()?;
-    let rt_alone = rt.open_loop(&arrivals).into();
-    let rt_swept = rt.open_loop_swept(&arrivals, working_set).into();
-    let be_alone = be.closed_loop(args.be_concurrency.get());
-    std::thread::sleep(duration);
-    let be_alone: BestEffort = be_alone.stop().into();
-    let before = statistics();
-    let be_beside = be.closed_loop(args.be_concurrency.get());
-    let rt_beside = rt.open_loop(&arrivals).into();
-    let be_beside: BestEffort = be_beside.stop().into();
-    let after = statistics();
-    Ok(Report {
-        rt_alone,
-        rt_swept,
-        rt_beside,
-        be_throughput_kept: be_beside.per_second / be_alone.per_second,
-        be_alone,
-        be_beside,
-        preemption: Preemption {
+/// The bundles of both loads.
+struct Bundles {
+    rt: Arc<Bundle>,
+    be: Arc<Bundle>,
+}
+
+fn open(args: &Args) -> Result<Bundles> {
+    let device = args.engine.device_name();
+    Ok(Bundles { rt: artifact::open(&args.rt, device)?, be: artifact::open(&args.be, device)? })
+}
+
+/// Both loads of an engine.
+struct Loads {
+    handle: EngineHandle,
+    rt: Workload,
+    be: Workload,
+    working_set: WorkingSet,
+    arrivals: Vec<Duration>,
+}
+
+impl Loads {
+    fn load(args: &Args, handle: &EngineHandle, Bundles { rt, be }: &Bundles) -> Result<Loads> {
+        let duration = Duration::from_secs_f64(args.duration);
+        Ok(Loads {
+            working_set: WorkingSet::new(be.weights().len(), handle.device_info().compute_units as usize),
+            rt: Workload::load(handle, "rt", rt, Class::RealTime, args.seed)?,
+            be: Workload::load(handle, "be", be, Class::BestEffort, args.seed)?,
+            arrivals: arrivals(args.rate, duration, args.arrivals == Arrivals::Poisson, args.seed),
+            handle: handle.clone(),
+        })
+    }
+
+    fn measure(&mut self, args: &Args) -> Result<Report> {
+        let Loads { handle, rt, be, working_set, arrivals } = self;
+        rt.ask()?;
+        be.ask()?;
+        let rt_alone = rt.open_loop(arrivals).into();
+        let rt_swept = rt.open_loop_swept(arrivals, working_set).into();
+        let be_alone = be.closed_loop(args.be_concurrency.get());
+        std::thread::sleep(Duration::from_secs_f64(args.duration));
+        let be_alone: BestEffort = be_alone.stop().into();
+        let before = handle.statistics();
+        let be_beside = be.closed_loop(args.be_concurrency.get());
+        let rt_beside = rt.open_loop(arrivals).into();
+        let be_beside: BestEffort = be_beside.stop().into();
+        let after = handle.statistics();
+        Ok(Report {
+            rt_alone,
+            rt_swept,
+            rt_beside,
+            be_throughput_kept: be_beside.per_second / be_alone.per_second,
+            be_alone,
+            be_beside,
+            preemption: Preemption::between(&before, &after),
+        })
+    }
+}
+
+impl Preemption {
+    fn between(before: &EngineStatistics, after: &EngineStatistics) -> Preemption {
+        Preemption {
             preemptions: after.preemptions - before.preemptions,
             evicted_launches: after.evicted_launches - before.evicted_launches,
             issued_launches: after.issued_launches - before.issued_launches,
             latency: (&after.preemption_latency).into(),
             rt_start_latency: (&after.rt_start_latency).into(),
-        },
-    })
+        }
+    }
 }
 
 fn text(report: &Report) -> String {
@@ -237,12 +290,7 @@ fn text(report: &Report) -> String {
         p.issued_launches
     );
     for (name, q) in [("a real-time request that evicts", &p.latency), ("any real-time request", &p.rt_start_latency)] {
-        let _ = writeln!(
-            text,
-            "from submission to the first block, {name}: p50 {:.0} µs, p90 {:.0} µs, p99 {:.0} µs, max {:.0} µs ({} \
-            times)",
-            q.p50_us, q.p90_us, q.p99_us, q.max_us, q.count
-        );
+        let _ = writeln!(text, "{}", q.text(name));
     }
     text
 }

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the answers to the last requests.
-const TAIL: Duration = Duration::from_secs(60);
+pub(crate) const TAIL: Duration = Duration::from_secs(60);
 
 /// Pause of a closed loop after a refused request.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);

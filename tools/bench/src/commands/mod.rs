@@ -47,6 +47,8 @@ mod scaling;
 mod served;
 #[cfg(feature = "compiler")]
 mod shares;
+#[cfg(feature = "compiler")]
+mod spin;
 #[cfg(feature = "native")]
 mod transform;
 

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     local.stop();
 
     let socket = folder.path().join("atoll.sock");
-    let served = Served::start_with(&args.engine, &repository, folder.path(), None, Some(socket.clone()))?;
+    let served = Served::start_with(&args.engine, "null", &repository, folder.path(), None, Some(socket.clone()))?;
     let measured = over_rings(args, &socket, &served, &inputs);
     served.stop()?;
     let (spinning, asleep, over_http) = measured?;

@@ -1,10 +1,10 @@
-//! Daemons of this process that serve the null model, with and without TLS.
+//! Daemons of this process on one device, with and without TLS.
 
 use crate::credentials::CredentialArgs;
 use crate::engine::EngineArgs;
 use crate::invoker::{Invoker, Remote};
 use anyhow::{Context, Result};
-use atoll_engine::Engine;
+use atoll_engine::{Engine, EngineHandle};
 use atoll_fleet::{FleetHandle, Placing};
 use atoll_kgraph::ModelOptions;
 use atoll_models::{BuildOptions, build_onnx};
@@ -12,6 +12,7 @@ use atoll_server::{
     Access, ControlConfig, IdentityConfig, KeyFile, Keys, ServeError, Server, ServerConfig, TlsFiles, limits,
 };
 use rcgen::{CertificateParams, KeyPair};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +26,10 @@ const TOKEN_CHECKS: u32 = 100_000;
 /// A running daemon with a client.
 pub(super) struct Served {
     pub(super) invoker: Invoker,
+    /// Address of the gRPC port.
+    pub(super) grpc: SocketAddr,
+    url: String,
+    credentials: CredentialArgs,
     engine: Engine,
     runtime: Runtime,
     stop: oneshot::Sender<()>,
@@ -32,14 +37,16 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Starts an engine and a daemon on free ports; with `tls`, the daemon asks for a token.
+    /// Starts an engine and a daemon on free ports, with the null model in its repository; with
+    /// `tls`, the daemon asks for a token.
     pub(super) fn start(args: &EngineArgs, repository: &Path, folder: &Path, tls: Option<TlsFiles>) -> Result<Served> {
-        Served::start_with(args, repository, folder, tls, None)
+        Served::start_with(args, "null", repository, folder, tls, None)
     }
 
-    /// Like [`Served::start`], with a control socket.
+    /// Like [`Served::start`], with another model, and with a control socket.
     pub(super) fn start_with(
         args: &EngineArgs,
+        model: &str,
         repository: &Path,
         folder: &Path,
         tls: Option<TlsFiles>,
@@ -49,7 +56,7 @@ impl Served {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let mut config = ServerConfig {
             http_port: 0,
-            grpc_port: None,
+            grpc_port: Some(0),
             metrics_port: 0,
             control: socket.map(|socket| ControlConfig {
                 socket,
@@ -72,10 +79,21 @@ impl Served {
         let fleet = Arc::new(FleetHandle::new(vec![Box::new(engine.handle())], Placing::Home)?);
         let server = runtime.block_on(Server::bind(config, fleet, None))?;
         let url = format!("{scheme}://{}", server.http_address()?);
+        let grpc = server.grpc_address()?.context("the daemon has a gRPC port")?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = runtime.spawn(server.run(async { drop(stopped.await) }));
-        let invoker = Invoker::Remote(wait_until_ready(&url, &credentials)?);
-        Ok(Served { invoker, engine, runtime, stop, serving })
+        let invoker = Invoker::Remote(wait_until_ready(&url, model, &credentials)?);
+        Ok(Served { invoker, grpc, url, credentials, engine, runtime, stop, serving })
+    }
+
+    /// The engine that the daemon uses.
+    pub(super) fn engine(&self) -> EngineHandle {
+        self.engine.handle()
+    }
+
+    /// Another client, of a model that is loaded.
+    pub(super) fn connect(&self, model: &str) -> Result<Invoker> {
+        Remote::connect(&self.url, model, &self.credentials).map(Invoker::Remote)
     }
 
     pub(super) fn stop(self) -> Result<()> {
@@ -98,10 +116,10 @@ pub(super) fn null_model(args: &EngineArgs, folder: &Path) -> Result<(PathBuf, P
 }
 
 /// Connects as soon as the daemon has loaded the model.
-fn wait_until_ready(url: &str, credentials: &CredentialArgs) -> Result<Remote> {
+fn wait_until_ready(url: &str, model: &str, credentials: &CredentialArgs) -> Result<Remote> {
     let mut tries = 0;
     loop {
-        match Remote::connect(url, "null", credentials) {
+        match Remote::connect(url, model, credentials) {
             Err(error) if tries == 100 => return Err(error),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
             remote => return remote,

@@ -1,4 +1,5 @@
-//! Timelines: one row per compute unit, one box per activity.
+//! Timelines: one row per compute unit, one box per activity. Bars of quantities are drawn in the same
+//! way.
 //!
 //! Written by hand, because plotters aligns to whole pixels and has no tooltips. The rows of a
 //! large GPU are thinner than four pixels, and the tooltip of a box names its kernel.
@@ -44,6 +45,8 @@ pub struct Gantt {
     pub marks: Vec<(f64, String)>,
     /// Beginning and end, in milliseconds.
     pub window: (f64, f64),
+    /// Title of the axis, if it is not the time since the start.
+    pub axis: Option<String>,
 }
 
 /// An activity.
@@ -66,6 +69,28 @@ pub struct Ran {
 }
 
 impl Gantt {
+    /// A bar from 0 for each value, with its name and the index of its group. `axis` has the unit.
+    pub fn bars(title: &str, axis: &str, groups: Vec<String>, bars: &[(String, usize, f64)]) -> Gantt {
+        let bar = |(row, (name, group, value)): (usize, &(String, usize, f64))| Ran {
+            row: row as f64,
+            height: 0.8,
+            begin: 0.0,
+            end: *value,
+            group: *group,
+            label: format!("{name}: {value:.3}"),
+            was_stopped: false,
+        };
+        Gantt {
+            title: title.to_owned(),
+            rows: bars.iter().map(|(name, ..)| name.clone()).collect(),
+            groups,
+            boxes: bars.iter().enumerate().map(bar).collect(),
+            marks: Vec::new(),
+            window: (0.0, bars.iter().map(|(.., value)| *value).fold(0.0, f64::max)),
+            axis: Some(axis.to_owned()),
+        }
+    }
+
     /// Draws the timeline as SVG.
     pub fn svg(&self) -> String {
         let row_height = (ROWS_HEIGHT_MAX / self.rows.len().max(1) as f64).min(ROW_HEIGHT_MAX);
@@ -152,9 +177,10 @@ impl Gantt {
         }
         let _ = writeln!(
             text,
-            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"middle\">milliseconds since the start</text>",
+            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             (LEFT + WIDTH - RIGHT) / 2.0,
-            bottom + 36.0
+            bottom + 36.0,
+            escaped(self.axis.as_deref().unwrap_or("milliseconds since the start"))
         );
     }
 }
@@ -198,6 +224,7 @@ mod tests {
             boxes: vec![ran(0.0, 0.0, 11.0, true), ran(1.0, 10.5, 99.0, false), ran(1.0, 0.0, 9.9, false)],
             marks: vec![(10.2, "preempt".into()), (30.0, "later".into())],
             window: (10.0, 12.0),
+            axis: None,
         };
         let text = gantt.svg();
         assert_eq!(text.matches("class=\"box\"").count(), 2, "{text}");
@@ -210,6 +237,21 @@ mod tests {
             );
         }
         assert!(!Gantt::default().svg().contains("NaN"));
+    }
+
+    #[test]
+    fn bars_begin_at_zero_and_the_longest_fills_the_axis() {
+        let bars = [("a & b".to_owned(), 0, 1.0), ("c".to_owned(), 1, 4.0)];
+        let text = Gantt::bars("memory", "MiB", vec!["own".into(), "shared".into()], &bars).svg();
+        let whole = WIDTH - LEFT - RIGHT;
+        for (name, width) in [("a &amp; b: 1.000", whole / 4.0), ("c: 4.000", whole)] {
+            let bar = text.lines().find(|line| line.contains(name)).unwrap();
+            assert!(
+                bar.contains(&format!("x=\"{LEFT:.2}\"")) && bar.contains(&format!("width=\"{width:.2}\"")),
+                "{bar}"
+            );
+        }
+        assert!(text.contains(">MiB<") && !text.contains("milliseconds"));
     }
 
     #[test]

@@ -15,7 +15,10 @@ mod linearise;
 
 use super::*;
 use atoll_lower::analysis::Split;
-use atoll_lower::program::{BlockId, EXIT, Term};
+use atoll_lower::loops::LoopId;
+use atoll_lower::program::{BlockId, ENTRY, EXIT, Term};
+use std::collections::HashSet;
+use std::rc::Rc;
 
 /// Limits on the instructions of linearised influences: per instruction of the kernel, and a
 /// minimum. Beyond them no copy is made for warps whose lanes agree.
@@ -50,12 +53,12 @@ struct Context {
     live: ContextId,
     /// For a loop nested in a linearised influence: its blocks, and the destinations of lanes that
     /// leave it.
-    nest: Option<Nest>,
+    nest: Option<Rc<Nest>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Nest {
-    blocks: Vec<BlockId>,
+    blocks: HashSet<BlockId>,
     pending: Pending,
     end: Label,
 }
@@ -69,6 +72,8 @@ pub(super) struct Flow {
     contexts: Vec<Context>,
     labels: HashMap<(ContextId, BlockId), Label>,
     queue: Vec<(ContextId, BlockId)>,
+    /// Position of each block in reverse postorder; unreachable blocks come first.
+    place: Vec<Option<usize>>,
     /// Number of exits that the current code follows.
     exits: usize,
     /// Instructions of influences emitted so far, each counted every time it is emitted.
@@ -80,9 +85,12 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(program: &Program) -> Flow {
+    pub(super) fn new(program: &Program, analysis: &Analysis) -> Flow {
         let instructions: usize = program.blocks.iter().map(|block| block.insts.len() + 1).sum();
-        Flow { most_linearised: MAX_LINEARISED * instructions + MIN_LINEARISED, ..Flow::default() }
+        let mut place = vec![None; program.blocks.len()];
+        let order = analysis.flow.reverse_postorder(ENTRY);
+        order.into_iter().enumerate().for_each(|(at, block)| place[block] = Some(at));
+        Flow { place, most_linearised: MAX_LINEARISED * instructions + MIN_LINEARISED, ..Flow::default() }
     }
 }
 
@@ -116,11 +124,8 @@ impl Emitter<'_> {
             // block that was emitted before.
             self.w.lines.locate(self.first_line(block), None);
             self.enter(context);
-            let in_nest = self.flow.contexts[context].nest.is_some();
-            match self.analysis.divergent_loop_at(block).map(|l| l.blocks.clone()) {
-                Some(inside) if !in_nest || self.nest_contains_loop(context, &inside) => {
-                    self.divergent_loop(context, block, &inside)?
-                }
+            match self.analysis.divergent_loops.get(&block) {
+                Some(&inside) if self.runs_around(context, inside) => self.divergent_loop(context, block, inside)?,
                 _ => {
                     self.instructions(block)?;
                     self.terminator(context, block)?;
@@ -136,10 +141,12 @@ impl Emitter<'_> {
         block.insts.first().map_or(block.line, |inst| inst.line)
     }
 
-    /// Whether a loop lies wholly inside the nest and is not the nest itself.
-    fn nest_contains_loop(&self, context: ContextId, inside: &[BlockId]) -> bool {
+    /// Whether a loop is a part of what a context runs: always, unless the context is a nest that
+    /// is the loop itself or does not contain it.
+    fn runs_around(&self, context: ContextId, inside: LoopId) -> bool {
+        let blocks = self.analysis.loops.blocks(inside);
         let nest = self.flow.contexts[context].nest.as_ref();
-        nest.is_some_and(|n| inside.len() < n.blocks.len() && inside.iter().all(|b| n.blocks.contains(b)))
+        nest.is_none_or(|n| blocks.len() < n.blocks.len() && blocks.iter().all(|b| n.blocks.contains(b)))
     }
 
     /// Makes the context's mask current.
@@ -361,7 +368,7 @@ impl Emitter<'_> {
         let pending = self.pending_masks(&nodes);
         self.w.store(lanes, &pending[&side]);
         self.flow.exits += 1;
-        self.linearise(&pending, &nodes, &mut Vec::new())?;
+        self.linearise(&pending, &nodes, &mut HashSet::new())?;
         self.flow.exits -= 1;
         for (reg, value) in saved {
             let slot = self.slots[reg].clone();

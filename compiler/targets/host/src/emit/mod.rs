@@ -160,7 +160,7 @@ pub(crate) fn emit_kernel(
         loads: Loads::of(program),
         alignments: Alignments::of(program, analysis.block),
         check,
-        flow: flow::Flow::new(program),
+        flow: flow::Flow::new(program, analysis),
         regions: regions::Regions::plan(program, analysis)
             .map_err(|error| LowerError::too_large(TARGET, &program.name, error))?,
         lane_arrays: HashMap::new(),

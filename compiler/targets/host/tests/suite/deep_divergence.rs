@@ -32,3 +32,11 @@ fn deeply_nested_divergent_loops_are_rejected() {
     assert_eq!(what, "more than 256 nested loops that lanes leave in different iterations");
     assert!(line > 0);
 }
+
+#[test]
+fn thirty_thousand_loops_in_each_other_are_refused_with_the_reason() {
+    let Err(HostError::Lower(error @ LowerError::Unsupported { .. })) = nested(30_000) else {
+        panic!("30,000 loops in each other")
+    };
+    assert!(error.to_string().contains("does not support control flow whose analysis takes more than"), "{error}");
+}

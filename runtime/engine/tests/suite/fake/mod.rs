@@ -7,14 +7,18 @@
 
 pub(crate) mod fallible;
 mod kernels;
+mod lanes;
 mod mapped;
 mod parts;
+mod refusal;
 
 use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 use atoll_device::*;
 use kernels::u64_at;
+use lanes::OneLane;
 use mapped::MappedConstants;
+pub(crate) use refusal::Refusal;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -114,29 +118,6 @@ impl Controls {
     }
 }
 
-/// An operation that the device refuses on demand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// Starting to load code.
-    Module,
-    /// Finishing the load of code.
-    LoadedModule,
-    /// Loading code, because its executor process is gone.
-    Domain,
-    /// Reserving memory for a constant.
-    Place,
-    /// Writing bytes of a constant.
-    Write,
-    /// Giving a tenant a part of memory.
-    Part,
-    /// Filling memory.
-    Fill,
-    /// Writing to memory of a [`fallible::FallibleDevice`].
-    Piece,
-    /// Everything: the device is lost at the first byte of a constant.
-    Device,
-}
-
 struct Shared {
     state: Mutex<State>,
     /// The refused operation, and how many more times it is accepted.
@@ -205,6 +186,7 @@ struct Launch {
 pub(crate) struct FakeDevice {
     info: DeviceInfo,
     shared: Arc<Shared>,
+    lane: OneLane,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -263,7 +245,10 @@ impl FakeDevice {
         };
         let runner = Arc::clone(&shared);
         let thread = std::thread::spawn(move || runner.run(Rng::new(seed)));
-        (Box::new(FakeDevice { info, shared: Arc::clone(&shared), thread: Some(thread) }), Controls(shared))
+        (
+            Box::new(FakeDevice { info, shared: Arc::clone(&shared), lane: OneLane::default(), thread: Some(thread) }),
+            Controls(shared),
+        )
     }
 
     fn refuses(&self, what: Refusal) -> bool {
@@ -490,8 +475,6 @@ impl Modules for FakeDevice {
         assert!(old.is_some(), "a module is unloaded twice");
     }
 }
-
-impl Lanes for FakeDevice {}
 
 impl Telemetry for FakeDevice {
     fn busy_ns(&self) -> Option<u64> {

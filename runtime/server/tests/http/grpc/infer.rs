@@ -145,6 +145,7 @@ fn failures_of_the_engine_have_codes_that_say_who_has_to_act() {
         (InvokeError::Unavailable("later".into()), Code::Unavailable),
         (InvokeError::ShuttingDown, Code::Unavailable),
         (InvokeError::Device("broken".into()), Code::Internal),
+        (InvokeError::DeviceLost("broken".into()), Code::Unavailable),
     ] {
         daemon.engine.behave(Behaviour::Fail(error.clone()));
         refused(ask(&daemon, request("")), code, &[&error.to_string()]);

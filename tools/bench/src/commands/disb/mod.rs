@@ -15,12 +15,12 @@ use crate::random::Random;
 use crate::report::Findings;
 use crate::tensors::InputSpecs;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use atoll_core::{Class, POLICIES, PolicyEntry, policy_by_name};
+use atoll_core::{Class, POLICIES, PaddingOptions, PolicyEntry, policy_by_name};
 use atoll_engine::InputTensor;
 use atoll_kgraph::{BufferKind, Bundle, Profile};
 use atoll_server::tensor_metadata;
 use atoll_sim::{
-    COSTS, DEVICES, DISB, DeviceParameters, FAULTS, FaultCounts, Faults, Model, Report, Simulation, Workload,
+    COSTS, DEVICES, DISB, DeviceParameters, FAULTS, FaultCounts, Faults, Load, Model, Report, Simulation, Workload,
     device_by_name, simulate, watch,
 };
 use plots::Pictures;
@@ -116,6 +116,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FAULT=SHARE", value_delimiter = ',')]
     fault: Vec<String>,
 
+    /// Let launches of a real-time call on a simulated device take this much longer together, in
+    /// thousandths, so that longer best-effort blocks pad them
+    #[arg(
+        long,
+        value_name = "PERMILLE",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(0..=1000)
+    )]
+    padding_delay: u32,
+
     /// Measure as DISB does: one outstanding call per client, calls that are due meanwhile are
     /// skipped, and latency counts from the actual start
     #[arg(long)]
@@ -142,6 +152,7 @@ struct Settings {
     compute_units: u32,
     capacity: u32,
     faults: Faults,
+    padding: PaddingOptions,
     seed: u64,
     as_disb: bool,
 }
@@ -161,10 +172,17 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
         .or_else(|| std::thread::available_parallelism().ok()?.try_into().ok())
         .map_or(1, NonZeroU32::get);
     let faults = faults(&args.fault).or_user_error()?;
-    if args.device == "host" && faults != Faults::default() {
-        return Err(users(anyhow!("--fault applies to simulated devices only; use --device sim:…")));
+    if !args.device.starts_with("sim:") && (faults != Faults::default() || args.padding_delay > 0) {
+        return Err(users(anyhow!("--fault and --padding-delay apply to simulated devices only; use --device sim:…")));
     }
-    let settings = Settings { compute_units, capacity: args.capacity, faults, seed: args.seed, as_disb: args.as_disb };
+    let settings = Settings {
+        compute_units,
+        capacity: args.capacity,
+        faults,
+        padding: PaddingOptions { delay_permille: args.padding_delay, ..PaddingOptions::default() },
+        seed: args.seed,
+        as_disb: args.as_disb,
+    };
     let place = place(args, &workloads, compute_units)?;
     let pictures = args.plot.as_deref().map(Pictures::new).transpose()?;
     let drawn = pictures.as_ref().filter(|pictures| pictures.has_timelines()).map(|_| args.window.clone());
@@ -198,7 +216,7 @@ impl Place {
         match self {
             Place::Real(device, bundles) => real::run(*device, workload, policy, bundles, settings, drawn),
             Place::Simulated(device, models) => {
-                let Settings { capacity: queue_capacity, faults, seed, as_disb, .. } = *settings;
+                let Settings { capacity: queue_capacity, faults, padding, seed, as_disb, .. } = *settings;
                 let simulation = Simulation {
                     policy,
                     device: *device,
@@ -206,6 +224,7 @@ impl Place {
                     lanes: &[],
                     workload,
                     models,
+                    padding,
                     faults,
                     seed,
                     as_disb,
@@ -224,13 +243,18 @@ fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Plac
     let wanted: BTreeSet<&str> =
         workloads.iter().flat_map(|workload| &workload.clients).map(|client| client.model.as_str()).collect();
     if let Ok(device) = args.device.parse() {
+        let is_dependent = |client: &&atoll_sim::Client| matches!(client.load, Load::After(_));
+        if let Some(client) = workloads.iter().flat_map(|workload| &workload.clients).find(is_dependent) {
+            let id = &client.id;
+            return Err(users(anyhow!("client `{id}` has a dependent load, which runs on simulated devices only")));
+        }
         return Ok(Place::Real(device, bundles(args, &wanted, device)?));
     }
     let mut device = device(args).or_user_error()?;
     if device.name == "host" {
         device.compute_units = compute_units;
         let profiled =
-            |(name, bundle): (String, Arc<Bundle>)| Ok((name.clone(), profile(&name, &bundle, compute_units)?));
+            |(name, bundle): (String, Arc<Bundle>)| Ok((name.clone(), host_profile(&name, &bundle, compute_units)?));
         return Ok(Place::Simulated(
             device,
             bundles(args, &wanted, DeviceName::Host)?.into_iter().map(profiled).collect::<Result<_>>()?,
@@ -330,7 +354,7 @@ fn bundles(args: &Args, wanted: &BTreeSet<&str>, device: DeviceName) -> Result<B
 }
 
 /// The profile of a model for the smallest inputs, with which it is called.
-fn profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
+pub(super) fn host_profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
     let path = profiler::place(bundle, "host", compute_units).context("neither XDG_CACHE_HOME nor HOME is set")?;
     let advice = || format!("run `atoll profile {} --compute-units {compute_units}`", bundle.path().display());
     let profile =
@@ -353,19 +377,26 @@ fn models(args: &Args, wanted: &BTreeSet<&str>, compute_units: u32) -> Result<BT
     files.extend(mapped(args)?);
     let read = |model: &&str| {
         let file = files.get(model).copied().unwrap_or(model);
-        Ok((model.to_string(), read_reef(folder, model, file, compute_units)?))
+        Ok((model.to_string(), read_reef(folder, model, file, compute_units, 0)?))
     };
     wanted.iter().map(read).collect()
 }
 
 /// A model from a pair of files in a folder, measured on a device with `compute_units` compute
-/// units.
+/// units, with the memory bandwidth of its kernels if the device's is not 0.
 ///
 /// # Errors
 /// The files are missing or invalid: the user's mistake.
-pub(super) fn read_reef(folder: &Path, model: &str, file: &str, compute_units: u32) -> Result<Model> {
+pub(super) fn read_reef(
+    folder: &Path,
+    model: &str,
+    file: &str,
+    compute_units: u32,
+    bytes_per_us: u64,
+) -> Result<Model> {
     let path = |kind: &str| folder.join(format!("{file}.{kind}.json"));
-    let profile = Model::read_reef(&path("graph"), &path("profile"), model, compute_units);
+    let (graph, profile) = (path("graph"), path("profile"));
+    let profile = Model::read_reef_with_bandwidth(&graph, &profile, model, compute_units, bytes_per_us);
     profile.with_context(|| format!("model {model}")).map_err(users)
 }
 

@@ -264,6 +264,7 @@ mod tests {
             first_block_us: None,
             padded_launches: 0,
             padding_blocks: 0,
+            padding_delays_ns: Vec::new(),
             faults: atoll_sim::FaultCounts::default(),
             utilisation: 0.5,
         }

@@ -213,6 +213,7 @@ impl Run {
             first_block_us: None,
             padded_launches: after.padded_launches - before.padded_launches,
             padding_blocks: after.padding_blocks - before.padding_blocks,
+            padding_delays_ns: Vec::new(),
             faults: FaultCounts::default(),
             utilisation: busy_ns as f64 / capacity_ns,
         }

@@ -2,6 +2,7 @@
 
 mod tape;
 
+use crate::failure::user_error;
 use crate::invoker::{invoke, load, request};
 use crate::output::{Align, Table, counted};
 use crate::report::Findings;
@@ -9,7 +10,7 @@ use crate::samples::Distribution;
 use anyhow::{Context, Result};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_device_host::HostConfig;
-use atoll_engine::{Class, Engine, EngineConfig};
+use atoll_engine::{Class, Engine, EngineConfig, EngineHandle, LaneId, ShareClient, ShareRequest, ShareSpec, Tenant};
 use atoll_kgraph::Bundle;
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use serde_json::json;
@@ -27,7 +28,8 @@ const SETTLE: Duration = Duration::from_millis(5);
 const EXAMPLES: &str = "\
 Examples:
   atoll bench engine
-  atoll bench engine --kernels 10000 --compute-units 1,2,4 --json";
+  atoll bench engine --kernels 10000 --compute-units 1,2,4 --json
+  atoll bench engine --share 1";
 
 /// Measure what the engine adds per kernel: empty kernels through the engine, and the same launches
 /// submitted to the device directly
@@ -45,6 +47,11 @@ pub(crate) struct Args {
     /// Number of invocations to measure
     #[arg(long, default_value_t = NonZeroU32::new(50).expect("not zero"))]
     count: NonZeroU32,
+
+    /// Run the kernels under a share with this part of the time, above 0 and up to 1, so that each of
+    /// them needs a token
+    #[arg(long, value_name = "QUOTA")]
+    share: Option<f64>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Findings> {
@@ -133,6 +140,7 @@ impl Measured {
             "compute_units": self.units,
             "executor": self.place == Place::Executor,
             "kernels": args.kernels,
+            "share": args.share,
             "engine_adds_us": self.added_us(),
             "engine_thread_us": self.engine_thread.p50_ms * 1000.0,
             "per_kernel": rows,
@@ -147,6 +155,7 @@ fn measure(args: &Args, bundle: &Arc<Bundle>, units: u32, place: Place) -> Resul
     let engine = Engine::start(deck.device()?, EngineConfig::default())?;
     let handle = engine.handle();
     load(&handle, bundle, "empty", Class::BestEffort)?;
+    set_share(args, &handle)?;
     let [mut wall, mut thread, mut sleeping, mut spinning] = [const { Vec::new() }; 4];
     // The first invocation allocates and binds; the second is recorded.
     for index in 0..args.count.get() + 2 {
@@ -154,13 +163,15 @@ fn measure(args: &Args, bundle: &Arc<Bundle>, units: u32, place: Place) -> Resul
         let before = engine_thread_time()?;
         let result = invoke(&handle, request("empty", &[], None))?;
         std::thread::sleep(SETTLE);
-        let spent = engine_thread_time()? - before;
+        let spent = engine_thread_time()?.saturating_sub(before);
         if index >= 2 {
             wall.push(Duration::from_nanos(result.timing.compute_ns) / kernels);
             thread.push(spent / kernels);
         }
     }
+    let is_metered = handle.statistics().shares.iter().all(|share| share.received_ns > 0);
     engine.shutdown();
+    anyhow::ensure!(is_metered, "the share was not charged");
     anyhow::ensure!(deck.launches() == kernels as usize, "recorded {} launches of {kernels}", deck.launches());
     for index in 0..args.count.get() + 2 {
         for (idle, times) in [(Idle::Sleep, &mut sleeping), (Idle::Spin, &mut spinning)] {
@@ -173,6 +184,14 @@ fn measure(args: &Args, bundle: &Arc<Bundle>, units: u32, place: Place) -> Resul
     let [engine, engine_thread, sleeping, spinning] =
         [wall, thread, sleeping, spinning].map(|times| Distribution::of(&times));
     Ok(Measured { units, place, engine, engine_thread, sleeping, spinning })
+}
+
+/// Gives the local tenant its share, if there is one.
+fn set_share(args: &Args, handle: &EngineHandle) -> Result<()> {
+    let Some(quota) = args.share else { return Ok(()) };
+    let share = ShareRequest { sm_partition: 100.0, quota_request: quota, quota_limit: quota, group: 0 };
+    let share = ShareSpec::new(&share).map_err(|error| user_error(format!("--share {quota}: {error}")))?;
+    Ok(handle.set_share(ShareClient { tenant: Tenant::default(), instance: None }, LaneId::DEFAULT, share)?)
 }
 
 /// A graph of `count` empty kernels, one after the other.
@@ -210,4 +229,20 @@ fn engine_thread_time() -> Result<Duration> {
         }
     }
     anyhow::bail!("cannot find the engine's thread")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_run_under_a_share() {
+        let one = NonZeroU32::MIN;
+        let args = |share| Args { kernels: one, compute_units: Vec::new(), count: one, share };
+        let bundle = empty_kernels(1).unwrap();
+        let measured = measure(&args(Some(1.0)), &bundle, 1, Place::Here).unwrap();
+        assert_eq!(measured.json(&args(Some(1.0)))["share"], 1.0);
+        let error = measure(&args(Some(1.5)), &bundle, 1, Place::Here).err().unwrap().to_string();
+        assert!(error.contains("--share 1.5"), "{error}");
+    }
 }

@@ -1,8 +1,8 @@
 //! Pods on a simulated V100: their models, their shares, and a run.
 
 use anyhow::{Context, Result, anyhow};
-use atoll_core::tokens::{ShareRequest, ShareSpec, TokenConfig};
-use atoll_core::{Class, LaunchProfile, policy_by_name};
+use atoll_core::tokens::{ShareRequest, ShareSpec, Span, TokenConfig};
+use atoll_core::{Class, LaunchProfile, PaddingOptions, policy_by_name};
 use atoll_sim::{
     Client, DeviceParameters, Faults, Kernel, LaneSetup, Load, Model, Received, Report, ShareSetup, Simulation,
     Workload, device_by_name, simulate_shares,
@@ -38,8 +38,19 @@ pub(super) struct Pod {
     pub(super) quotas: Option<(u32, u32)>,
     /// Compute units in percent.
     pub(super) partition: u32,
-    /// Whether it is bound to compute units of its own.
-    pub(super) is_bound: bool,
+    /// The compute units that it runs on.
+    pub(super) units: Units,
+}
+
+/// The compute units of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Units {
+    /// Any, and as many as are free.
+    Any,
+    /// As many as its partition, which no other pod uses.
+    Own,
+    /// These. Others may use them when it has no token.
+    Span(Span),
 }
 
 /// The results of a run.
@@ -56,13 +67,22 @@ impl Pod {
 
     fn share(&self, at: usize) -> Result<Option<ShareSetup>> {
         let Some((request, limit)) = self.quotas else { return Ok(None) };
-        // Of its lane, which is the partition if it is bound.
-        let sm_partition = if self.is_bound { 100.0 } else { f64::from(self.partition) };
+        // Of its lane, which is the partition if no other pod uses it.
+        let sm_partition = if self.units == Units::Own { 100.0 } else { f64::from(self.partition) };
         let fraction = |percent: u32| f64::from(percent) / 100.0;
         let request =
             ShareRequest { sm_partition, quota_request: fraction(request), quota_limit: fraction(limit), group: 0 };
         let share = ShareSpec::new(&request).map_err(|error| anyhow!("{error}"))?;
         Ok(Some(ShareSetup { client: Pod::name(at), share, removed_at: None }))
+    }
+
+    fn lane(&self, at: usize, device: &DeviceParameters) -> Option<LaneSetup> {
+        let (compute_units, span) = match self.units {
+            Units::Any => return None,
+            Units::Own => ((self.partition * device.compute_units).div_ceil(100), None),
+            Units::Span(span) => (span.count, Some(span)),
+        };
+        Some(LaneSetup { compute_units, span, clients: vec![Pod::name(at)], closes_at: None })
     }
 }
 
@@ -73,52 +93,57 @@ fn model(shape: &Shape) -> Model {
     Model { name: shape.name.to_owned(), kernels, before_ns: 50_000, after_ns: 0 }
 }
 
-fn device() -> Result<DeviceParameters> {
+/// Clients on a V100, and how they share it.
+pub(super) struct Setting<'a> {
+    pub(super) policy: &'a str,
+    pub(super) models: &'a BTreeMap<String, Model>,
+    pub(super) clients: Vec<Client>,
+    pub(super) lanes: &'a [LaneSetup],
+    pub(super) shares: &'a [ShareSetup],
+}
+
+pub(super) fn device() -> Result<DeviceParameters> {
     device_by_name("v100").copied().context("there is a V100")
 }
 
-/// Compute units for a percentage, rounded up.
-fn units(percent: u32, device: &DeviceParameters) -> u32 {
-    (percent * device.compute_units).div_ceil(100)
+/// Runs clients on a V100.
+pub(super) fn run_clients(setting: Setting<'_>, seconds: u64, seed: u64) -> Result<Run> {
+    let Setting { policy, models, clients, lanes, shares } = setting;
+    let device = device()?;
+    let workload = Workload { name: "fast".to_owned(), duration_ns: seconds * 1_000_000_000, clients };
+    let simulation = Simulation {
+        policy: policy_by_name(policy).context("there is the policy")?,
+        device,
+        queue_capacity: 4,
+        lanes,
+        workload: &workload,
+        models,
+        padding: PaddingOptions::default(),
+        faults: Faults::default(),
+        seed,
+        as_disb: false,
+    };
+    let tokens = TokenConfig::for_device(device.costs.launch_ns);
+    let (report, received) = simulate_shares(&simulation, shares, tokens).map_err(|error| anyhow!("{error}"))?;
+    Ok(Run { report, received, seconds: seconds as f64 })
+}
+
+/// A client that always has a request.
+pub(super) fn busy(id: String, model: &str) -> Client {
+    Client { id, class: Class::BestEffort, model: model.to_owned(), load: Load::Continuous }
 }
 
 /// Runs pods on a V100.
 pub(super) fn run(pods: &[Pod], seconds: u64, seed: u64) -> Result<Run> {
     let device = device()?;
     let models = pods.iter().map(|pod| (pod.shape.name.to_owned(), model(&pod.shape))).collect::<BTreeMap<_, _>>();
-    let client = |(at, pod): (usize, &Pod)| Client {
-        id: Pod::name(at),
-        class: Class::BestEffort,
-        model: pod.shape.name.to_owned(),
-        load: Load::Continuous,
-    };
-    let clients = pods.iter().enumerate().map(client).collect();
-    let workload = Workload { name: "fast".to_owned(), duration_ns: seconds * 1_000_000_000, clients };
-    let bound = pods.iter().enumerate().filter(|(_, pod)| pod.is_bound);
-    let lane = |(at, pod): (usize, &Pod)| LaneSetup {
-        compute_units: units(pod.partition, &device),
-        clients: vec![Pod::name(at)],
-        closes_at: None,
-    };
-    let lanes: Vec<LaneSetup> = bound.map(lane).collect();
+    let clients = pods.iter().enumerate().map(|(at, pod)| busy(Pod::name(at), pod.shape.name)).collect();
+    let lanes: Vec<LaneSetup> = pods.iter().enumerate().filter_map(|(at, pod)| pod.lane(at, &device)).collect();
     let mut shares = Vec::new();
     for (at, pod) in pods.iter().enumerate() {
         shares.extend(pod.share(at)?);
     }
-    let simulation = Simulation {
-        policy: policy_by_name("reset").context("there is the policy")?,
-        device,
-        queue_capacity: 4,
-        lanes: &lanes,
-        workload: &workload,
-        models: &models,
-        faults: Faults::default(),
-        seed,
-        as_disb: false,
-    };
-    let tokens = TokenConfig::for_device(device.costs.launch_ns);
-    let (report, received) = simulate_shares(&simulation, &shares, tokens).map_err(|error| anyhow!("{error}"))?;
-    Ok(Run { report, received, seconds: seconds as f64 })
+    run_clients(Setting { policy: "reset", models: &models, clients, lanes: &lanes, shares: &shares }, seconds, seed)
 }
 
 impl Run {

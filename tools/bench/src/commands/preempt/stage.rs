@@ -2,6 +2,7 @@
 //! preempts them.
 
 use super::Args;
+use crate::commands::spin::{Shape, spin};
 use crate::device_name::DeviceName;
 use crate::engine::bench_engine;
 use crate::failure::user_error;
@@ -14,7 +15,7 @@ use atoll_engine::{
     InvocationRequest, InvocationResult, StageRequest,
 };
 use atoll_kgraph::Bundle;
-use atoll_pipeline::{CompileOptions, Silent, Target, pack};
+use atoll_pipeline::Target;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,13 +60,6 @@ pub(super) struct Sample {
     pub(super) entered_ns: u64,
     /// When its first block started.
     pub(super) started_ns: u64,
-}
-
-/// Launch shape of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Shape {
-    blocks: u32,
-    threads: u32,
 }
 
 /// Bundles by shape, number of kernels and iterations; many rows use the same ones.
@@ -119,21 +113,7 @@ impl Bundles {
         if let Some(bundle) = self.made.get(&(shape, kernels, rounds)) {
             return Ok(bundle.clone());
         }
-        let folder = tempfile::tempdir()?;
-        std::fs::write(folder.path().join("work.ptx"), include_str!("work.ptx"))?;
-        let (manifest, path) = (folder.path().join("work.toml"), folder.path().join("work.kg"));
-        let text = format!(
-            "name = \"work\"\nptx = [\"work.ptx\"]\n[buffers]\ny = {{ kind = \"output\", dtype = \"u32\", shape = [1] \
-            }}\n[[step]]\nrepeat = {kernels}\n\
-             steps = [{{ kernel = \"work\", grid = [{}], block = [{}], args = [\"y\", {rounds}], writes = [\"y\"] \
-             }}]\n",
-            shape.blocks, shape.threads
-        );
-        std::fs::write(&manifest, text)?;
-        let options = CompileOptions { targets: vec![self.target], ..CompileOptions::default() };
-        pack(&manifest, &path, &options, &Silent)?;
-        // The bundle stays mapped after its file is deleted.
-        let bundle = Bundle::open(&path)?;
+        let bundle = spin(self.target, shape, kernels, rounds)?;
         self.made.insert((shape, kernels, rounds), bundle.clone());
         Ok(bundle)
     }

@@ -1,5 +1,6 @@
 //! `atoll bench reef`
 
+mod host_queues;
 mod padding;
 mod preemption;
 mod runs;
@@ -21,21 +22,23 @@ Examples:
   atoll bench reef --profiles reef-mi50 --figure 12,20 --seconds 60
   atoll bench reef --profiles reef-mi50 --figure 11 --real REAL.json --json
 
-All figures but 18 and 19 are simulations with the daemon's scheduler, not measurements of a GPU. The simulated
+All figures but 14-host, 18 and 19 are simulations with the daemon's scheduler, not measurements of a GPU. The simulated
 devices have the costs that REEF published, with guesses where it published none. Profiles are REEF's, measured on an
 MI50, on every device. The column `paper` has the published value that the row compares with, in its words. Figure 18
-counts proxy kernels. Figure 19 is measured on this machine.";
+counts proxy kernels. Figures 14-host and 19 are measured on this machine.";
 
 /// The figures, by their names on the command line.
-const FIGURES: [&str; 11] = ["11", "12", "13", "14", "15", "16", "17", "18", "19", "20", "mi100"];
+const FIGURES: [&str; 13] = ["11", "12", "13", "14", "14-host", "15", "16", "17", "18", "19", "20", "mi100", "longer"];
 
 /// The figures of REEF's evaluation (11 to 20), simulated
 ///
 /// 11: policies on DISB's workloads. 12: preemption by eviction and by waiting. 13: preemption by
 /// launches in a queue and by the time of a kernel. 14: preemption by clients, and with long
-/// queues. 15: capacity of queues, and repeated work. 16: policies on pairs of models. 17: use of
-/// compute units. 18: proxy kernels. 19: time to choose padding. 20: preemption on an MI50 and a
-/// V100. mi100: the policies of GPREEMPT's table, on an MI100.
+/// queues. 14-host: the decision to preempt, by clients. 15: capacity of queues, and repeated work.
+/// 16: policies on pairs of models. 17: use of compute units, and launches that padding slows down.
+/// 18: proxy kernels. 19: time to choose padding. 20: preemption on an MI50 and a V100. mi100: the
+/// policies of GPREEMPT's table, on an MI100. longer, bandwidth: padding that may delay real-time
+/// calls, and that is chosen by memory bandwidth, which REEF does not have.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -43,7 +46,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "11,12,13,14,15,16,17,18,19,20,mi100",
+        default_value = "11,12,13,14,14-host,15,16,17,18,19,20,mi100,longer,bandwidth",
         value_parser = PossibleValuesParser::new(FIGURES),
         hide_possible_values = true
     )]
@@ -70,10 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
         return Err(user_error(format!("--seconds {} must be above 0 and at most 3600", args.seconds)));
     }
-    let read = |(model, file): (&str, &str)| {
-        Ok((model.to_owned(), read_reef(&args.profiles, model, file, MI50.parameters()?.compute_units)?))
-    };
-    let models = REEF_FILES.into_iter().map(read).collect::<Result<BTreeMap<String, Model>>>()?;
+    let models = models(args, 0)?;
     let runs = Runs { models: &models, duration_ns: (args.seconds * 1e9) as u64, seed: args.seed };
     let mut figures = Figures::default();
     for figure in args.figure.iter().map(String::as_str).collect::<BTreeSet<&str>>() {
@@ -83,22 +83,46 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
             "12" => ("from a real-time call to its first block, MI50", preemption::latencies(&runs)?),
             "13" => ("the same, by launches in a queue and time of a kernel", preemption::growth(&runs)?),
             "14" => ("the same, by best-effort clients, and with long queues", preemption::queues(&runs)?),
+            "14-host" => ("decisions to preempt, measured on this machine", host_queues::resets(&runs)?),
             "15" => ("capacity of queues, and repeated work", preemption::capacities(&runs)?),
             "16" => ("policies on pairs of models, MI50", padding::pairs(&runs)?),
             "17" => ("use of compute units by pairs of models, MI50", padding::utilisation(&runs)?),
             "18" => ("proxy kernels, counted", padding::proxies()),
             "19" => ("time to choose padding, measured on this machine", padding::selection(&runs)?),
             "20" => ("from a real-time call to its first block, MI50 and V100", preemption::devices(&runs)?),
-            _ => ("GPREEMPT's table, MI100", preemption::mi100(&runs)?),
+            "mi100" => ("GPREEMPT's table, MI100", preemption::mi100(&runs)?),
+            "longer" => {
+                ("longer blocks beside real-time launches, by the delay that they may add", padding::longer(&runs)?)
+            }
+            _ => {
+                let models = models(args, MI50_BYTES_PER_US)?;
+                ("padding chosen by memory bandwidth", padding::bandwidth(&Runs { models: &models, ..runs })?)
+            }
         };
-        let (key, name) = match figure {
-            "mi100" => ("mi100".to_owned(), "MI100".to_owned()),
-            number => (format!("figure_{number}"), format!("Figure {number}")),
-        };
-        let kind = if matches!(figure, "18" | "19") { "" } else { " (simulated)" };
+        let name = if figure == "mi100" { "MI100".to_owned() } else { format!("Figure {figure}") };
+        let kind = if matches!(figure, "14-host" | "18" | "19") { "" } else { " (simulated)" };
+        let key = key(figure);
         figures.add(&key, &format!("{name}{kind}: {title}"), &rows)?;
     }
     figures.findings()
+}
+
+/// REEF's models, with the memory bandwidth of their kernels on a device of this bandwidth, if it is
+/// not 0.
+fn models(args: &Args, bytes_per_us: u64) -> Result<BTreeMap<String, Model>> {
+    let read = |(model, file): (&str, &str)| {
+        let units = MI50.parameters()?.compute_units;
+        Ok((model.to_owned(), read_reef(&args.profiles, model, file, units, bytes_per_us)?))
+    };
+    REEF_FILES.into_iter().map(read).collect()
+}
+
+/// The key of a figure in the JSON.
+fn key(figure: &str) -> String {
+    match figure {
+        "mi100" => figure.to_owned(),
+        _ => format!("figure_{}", figure.replace('-', "_")),
+    }
 }
 
 #[cfg(test)]
@@ -131,8 +155,7 @@ mod tests {
         let findings = run(&args(&profiles, &FIGURES)).unwrap();
         let json: Value = serde_json::from_str(&findings.json).unwrap();
         for figure in FIGURES {
-            let key = if figure == "mi100" { figure.to_owned() } else { format!("figure_{figure}") };
-            let rows = json[&key].as_array().unwrap_or_else(|| panic!("{figure}"));
+            let rows = json[key(figure)].as_array().unwrap_or_else(|| panic!("{figure}"));
             assert!(!rows.is_empty() && rows.iter().all(|row| row["paper"].is_string()), "{figure}: {rows:?}");
             let has_null = rows.iter().any(|row| row.as_object().unwrap().values().any(Value::is_null));
             assert!(!has_null, "{figure}: {rows:?}");
@@ -145,6 +168,10 @@ mod tests {
         let first = |policy| of("figure_12", policy, "first_block_us");
         assert!(first("block-wait") > first("reset"), "waiting takes longer than evicting");
         assert!(of("figure_16", "reef", "all_over_rt_only") >= of("figure_16", "rt-only", "all_over_rt_only"));
+        for row in json["figure_17"].as_array().unwrap() {
+            assert!(row["padded_launches"].as_u64().unwrap() > 0, "{row}");
+            assert!(row["part_below_4_us_slower"].as_f64().unwrap() > 0.9, "{row}");
+        }
         let proxies = json["figure_18"].as_array().unwrap();
         assert_eq!(proxies[0]["proxy_kernels"], 10, "as many levels as in the paper: {proxies:?}");
     }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, anyhow};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
-use atoll_core::{Class, policy_by_name};
+use atoll_core::{Class, PaddingOptions, policy_by_name};
 use atoll_sim::{
     Client, DeviceParameters, Faults, Load, Model, Report, Simulation, Workload, device_by_name, simulate,
 };
@@ -65,6 +65,18 @@ impl Runs<'_> {
 
     /// Runs a workload. Latencies are measured as DISB does.
     pub(super) fn run_with(&self, device: Device, policy: &str, workload: &Workload, capacity: u32) -> Result<Report> {
+        self.run_padded(device, policy, workload, capacity, PaddingOptions::default())
+    }
+
+    /// Runs a workload with options of padding.
+    pub(super) fn run_padded(
+        &self,
+        device: Device,
+        policy: &str,
+        workload: &Workload,
+        capacity: u32,
+        padding: PaddingOptions,
+    ) -> Result<Report> {
         let simulation = Simulation {
             policy: policy_by_name(policy).with_context(|| format!("there is a policy {policy}"))?,
             device: device.parameters()?,
@@ -72,6 +84,7 @@ impl Runs<'_> {
             lanes: &[],
             workload,
             models: self.models,
+            padding,
             faults: Faults::default(),
             seed: self.seed,
             as_disb: true,

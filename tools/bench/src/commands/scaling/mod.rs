@@ -2,6 +2,8 @@
 
 #[cfg(feature = "compiler")]
 mod served;
+#[cfg(feature = "compiler")]
+mod zero;
 
 use crate::drawing::{Axis, AxisScale, Line, plot};
 use crate::engine::FleetArgs;
@@ -136,6 +138,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=600_000))]
     start_ms: u64,
 
+    /// How often a daemon's model gets a request after its instances are gone; each takes --idle-ms
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=100))]
+    from_zero: u32,
+
     /// Model of the daemon (.kg, .onnx, or the name of a built model)
     #[arg(long, value_name = "MODEL", default_value = "squeezenet")]
     model: String,
@@ -185,8 +191,13 @@ struct Row {
     miss_ratio: f64,
     p50_ms: f64,
     p99_ms: f64,
-    /// The longest latency of a request that found no instance.
+    /// The longest latency of a request that found no instance; for a daemon, after the load.
     from_zero_ms: Option<f64>,
+    /// Of a daemon: the largest difference of such a request from the request after it, which found
+    /// the instance.
+    from_zero_over_ms: Option<f64>,
+    /// Of a daemon: the latency of the first request after it was started.
+    first_request_ms: Option<f64>,
     /// Time of devices that was promised to instances, in seconds of a whole device.
     device_s: f64,
     /// The same of the oracle.
@@ -301,6 +312,7 @@ fn served(args: &Args, shape: Shape, seed: u64) -> Result<Row> {
 #[cfg(not(feature = "compiler"))]
 fn served(args: &Args, _: Shape, _: u64) -> Result<Row> {
     let (model, devices) = (&args.model, args.fleet.device_names().len());
+    let _only_for_daemons = args.from_zero;
     Err(user_error(format!(
         "this program was built without the compiler, which --on daemon needs for {model} on {devices} devices; use \
          --on sim"
@@ -326,6 +338,8 @@ impl Row {
             p50_ms: ms(all.quantile_ns(0.5)),
             p99_ms: ms(all.quantile_ns(0.99)),
             from_zero_ms: report.functions.iter().filter_map(|function| function.from_zero_ns).max().map(ms),
+            from_zero_over_ms: None,
+            first_request_ms: None,
             device_s: report.promised_device_s,
             oracle_device_s: oracle,
             device_s_over_oracle: if oracle > 0.0 { report.promised_device_s / oracle } else { 0.0 },
@@ -350,6 +364,7 @@ fn table(rows: &[Row]) -> Table {
         ("p50 ms", Align::Right),
         ("p99 ms", Align::Right),
         ("from zero ms", Align::Right),
+        ("over warm", Align::Right),
         ("device-s", Align::Right),
         ("oracle", Align::Right),
         ("ratio", Align::Right),
@@ -360,6 +375,7 @@ fn table(rows: &[Row]) -> Table {
         ("moves", Align::Right),
         ("refused", Align::Right),
     ]);
+    let milliseconds = |ms: Option<f64>| ms.map_or_else(|| "-".into(), |ms| format!("{ms:.1}"));
     let count = |count: Option<u64>| count.map_or_else(|| "-".into(), |count| count.to_string());
     for row in rows {
         table.row([
@@ -369,7 +385,8 @@ fn table(rows: &[Row]) -> Table {
             format!("{:.2} %", row.miss_ratio * 100.0),
             format!("{:.1}", row.p50_ms),
             format!("{:.1}", row.p99_ms),
-            row.from_zero_ms.map_or_else(|| "-".into(), |ms| format!("{ms:.1}")),
+            milliseconds(row.from_zero_ms),
+            milliseconds(row.from_zero_over_ms),
             format!("{:.1}", row.device_s),
             format!("{:.1}", row.oracle_device_s),
             format!("{:.2}", row.device_s_over_oracle),

@@ -1,5 +1,6 @@
 //! A daemon of this process whose model is scaled, under a load.
 
+use super::zero::{self, FromZero};
 use super::{Args, Row, end_ns, host};
 use crate::commands::daemon::Daemon;
 use crate::commands::model_file;
@@ -31,6 +32,9 @@ const CLIENTS: usize = 64;
 
 /// How often the shares of instances are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long after its time the last instance may still be there.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Time of an instance in percent, as the daemon has it by default.
 const QUOTA_PERCENT: u32 = 20;
@@ -64,15 +68,26 @@ pub(super) fn run(args: &Args, shape: Shape, seed: u64) -> Result<Row> {
     let measured = measure(args, &daemon, shape, seed);
     let devices = args.fleet.device_names().len() as u32;
     daemon.stop()?;
-    let Measured { report, service_ns, arrivals } = measured?;
+    let Measured { report, from_zero, service_ns, arrivals } = measured?;
     let [oracle, simulated] = simulated(args, devices, service_ns, arrivals);
     let row = Row::of("daemon", shape, seed, devices, &report, oracle);
     let simulated_over_oracle = (oracle > 0.0).then(|| simulated / oracle);
-    Ok(Row { simulated_over_oracle, created: None, moves: None, move_cost_device_s: None, refused: None, ..row })
+    Ok(Row {
+        from_zero_ms: from_zero.map(|from_zero| from_zero.longest_ms),
+        from_zero_over_ms: from_zero.map(|from_zero| from_zero.over_ms),
+        first_request_ms: row.from_zero_ms,
+        simulated_over_oracle,
+        created: None,
+        moves: None,
+        move_cost_device_s: None,
+        refused: None,
+        ..row
+    })
 }
 
 struct Measured {
     report: ScalingReport,
+    from_zero: Option<FromZero>,
     /// Device time of a request.
     service_ns: u64,
     arrivals: Vec<u64>,
@@ -146,7 +161,10 @@ fn measure(args: &Args, daemon: &Daemon, shape: Shape, seed: u64) -> Result<Meas
         refused: 0,
         samples: watched.samples,
     };
-    Ok(Measured { report, service_ns, arrivals })
+    let idle = Duration::from_millis(args.idle_ms + args.cool_down_ms + args.interval_ms) + GONE_WITHIN;
+    let ask = || clients[0].invoke(&inputs, Terms::default()).map(drop);
+    let from_zero = zero::measure(&daemon.fleet.handle(), ask, args.from_zero, idle)?;
+    Ok(Measured { report, from_zero, service_ns, arrivals })
 }
 
 fn function(args: &Args, latencies: &[(usize, Option<Duration>)]) -> FunctionScaling {

@@ -50,10 +50,10 @@ impl Emitter<'_> {
         &mut self,
         context: ContextId,
         entry: BlockId,
-        inside: &[BlockId],
+        inside: LoopId,
     ) -> Result<(), HostError> {
         let mut meet = self.analysis.reconvergence[entry];
-        while inside.contains(&meet) {
+        while self.analysis.loops.contains(inside, meet) {
             meet = self.analysis.reconvergence[meet];
         }
         let reached = self.analysis.flow.reachable(&[entry], Some(meet));
@@ -72,7 +72,7 @@ impl Emitter<'_> {
         nodes: &[BlockId],
         meet: BlockId,
     ) -> Result<(), HostError> {
-        self.linearise(pending, nodes, &mut Vec::new())?;
+        self.linearise(pending, nodes, &mut HashSet::new())?;
         let leaves = |b: BlockId| {
             self.analysis.exit_side[b].is_some() || self.program.blocks[b].term.successors().contains(&EXIT)
         };
@@ -114,7 +114,7 @@ impl Emitter<'_> {
         &mut self,
         pending: &Pending,
         nodes: &[BlockId],
-        cut: &mut Vec<BlockId>,
+        cut: &mut HashSet<BlockId>,
     ) -> Result<(), HostError> {
         let components = self.analysis.flow.components(nodes, |_, to| cut.contains(&to));
         for component in components {
@@ -123,30 +123,30 @@ impl Emitter<'_> {
                 component.len() > 1 || (self.analysis.flow.succs[only].contains(&only) && !cut.contains(&only));
             if !repeats {
                 self.pending_block(pending, only)?;
-            } else if let Some(entry) = self.coherent_entry(&component) {
-                self.nest(pending, component, entry);
-            } else {
-                self.masked_loop(pending, &component, cut)?;
+                continue;
+            }
+            let inside: HashSet<BlockId> = component.iter().copied().collect();
+            let entered = |b: &BlockId| self.analysis.flow.preds[*b].iter().any(|p| !inside.contains(p));
+            let entries: Vec<BlockId> = component.iter().copied().filter(entered).collect();
+            match entries[..] {
+                [entry] if self.stays_together(&inside) => self.nest(pending, inside, entry),
+                _ => self.masked_loop(pending, &component, &entries, cut)?,
             }
         }
         Ok(())
     }
 
-    /// The entry of a loop, if all lanes that enter the loop stay together in it.
-    fn coherent_entry(&self, component: &[BlockId]) -> Option<BlockId> {
-        let inside = |b: &BlockId| component.contains(b);
-        let parts = |b: &BlockId| {
-            self.analysis.split[*b] == Split::Divergent
-                && self.analysis.exit_side[*b].is_none()
-                && !inside(&self.analysis.reconvergence[*b])
-        };
-        let entries: Vec<BlockId> =
-            component.iter().copied().filter(|&b| self.analysis.flow.preds[b].iter().any(|p| !inside(p))).collect();
-        (entries.len() == 1 && !component.iter().any(parts)).then(|| entries[0])
+    /// Whether all lanes that enter a loop stay together in it.
+    fn stays_together(&self, inside: &HashSet<BlockId>) -> bool {
+        !inside.iter().any(|&b| {
+            self.analysis.split[b] == Split::Divergent
+                && self.analysis.exit_side[b].is_none()
+                && !inside.contains(&self.analysis.reconvergence[b])
+        })
     }
 
     /// A loop under one mask, as a context of its own.
-    fn nest(&mut self, pending: &Pending, blocks: Vec<BlockId>, entry: BlockId) {
+    fn nest(&mut self, pending: &Pending, blocks: HashSet<BlockId>, entry: BlockId) {
         let mask = self.w.load(MASK, &pending[&entry]);
         self.w.store(&constant(MASK, 0), &pending[&entry]);
         let slot = self.w.register(MASK);
@@ -155,7 +155,7 @@ impl Emitter<'_> {
         let any = self.any(&mask);
         self.w.br_if(&any, &run, &end);
         let context = self.flow.contexts.len();
-        let nest = Nest { blocks, pending: pending.clone(), end: end.clone() };
+        let nest = Rc::new(Nest { blocks, pending: pending.clone(), end: end.clone() });
         self.flow.contexts.push(Context { mask: MaskSource::Slot(slot), region: 0, live: context, nest: Some(nest) });
         self.w.place(&run);
         let label = self.copy_label(context, entry);
@@ -163,25 +163,24 @@ impl Emitter<'_> {
         self.w.place(&end);
     }
 
-    /// A loop that repeats while a lane is pending at its head.
+    /// A loop that repeats while a lane is pending at its head: the first of its entries.
     fn masked_loop(
         &mut self,
         pending: &Pending,
         component: &[BlockId],
-        cut: &mut Vec<BlockId>,
+        entries: &[BlockId],
+        cut: &mut HashSet<BlockId>,
     ) -> Result<(), HostError> {
-        let order = self.analysis.flow.reverse_postorder(atoll_lower::program::ENTRY);
-        let entered = |b: &&BlockId| self.analysis.flow.preds[**b].iter().any(|p| !component.contains(p));
-        let place = |b: &&BlockId| order.iter().position(|o| o == *b);
-        let head = *component.iter().filter(entered).min_by_key(place).unwrap_or(&component[0]);
+        let first = |b: &&BlockId| self.flow.place[**b];
+        let head = *entries.iter().min_by_key(first).unwrap_or(&component[0]);
         if cut.len() >= MAX_NESTED {
             return Err(self.too_deep(head, "nested loops that lanes leave in different iterations"));
         }
         let (again, out) = (self.w.label("masked_loop"), self.w.label("masked_out"));
         self.w.place(&again);
-        cut.push(head);
+        cut.insert(head);
         self.linearise(pending, component, cut)?;
-        cut.pop();
+        cut.remove(&head);
         let mask = self.w.load(MASK, &pending[&head]);
         let any = self.any(&mask);
         self.w.br_if(&any, &again, &out);

@@ -1,8 +1,9 @@
 //! Divides a kernel into regions and lays out the records of its warps.
 
 use super::*;
+use atoll_lower::TooLarge;
 use atoll_lower::analysis::Split;
-use atoll_lower::live::{Live, TooLarge};
+use atoll_lower::live::Live;
 use atoll_lower::program::ENTRY;
 use atoll_lower::shape::Level;
 

@@ -1,5 +1,8 @@
 //! `atoll bench overhead`
 
+#[cfg(feature = "compiler")]
+mod grpc;
+
 use crate::credentials::CredentialArgs;
 use crate::engine::EngineArgs;
 use crate::invoker::{Invoker, Remote, Terms};
@@ -10,6 +13,8 @@ use crate::samples::Distribution;
 #[cfg(feature = "compiler")]
 use crate::symbols::ModelArgs;
 use crate::tensors::InputSpecs;
+#[cfg(feature = "compiler")]
+use anyhow::Context;
 use anyhow::Result;
 use atoll_protocol::Tensor;
 use serde_json::json;
@@ -22,7 +27,8 @@ Examples:
   atoll bench overhead --tls
   atoll bench overhead --model null --url localhost:8000 --count 10000 --json";
 
-/// Measure the round trip of a model that computes almost nothing, over HTTP and in process
+/// Measure the round trip of a model that computes almost nothing, over HTTP and gRPC, and in
+/// process
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -65,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
         Some(url) => {
             let remote = Invoker::Remote(Remote::connect(url, &args.model, &args.credentials)?);
             let name = if url.starts_with("https://") { "over TLS" } else { "over HTTP" };
-            Measured { ways: vec![(name, measure(args, &[&remote])?.remove(0))], token_check: None }
+            Measured { ways: vec![(name, measure(args, vec![way(&remote)?])?.remove(0))], token_check: None }
         }
         None => here(args)?,
     };
@@ -89,23 +95,32 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     Findings::new(&fields, table.to_string() + &token)
 }
 
+/// A path to the model: makes a real-time request and waits for the answer.
+type Way<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+
+/// Requests by an invoker.
+fn way(invoker: &Invoker) -> Result<Way<'_>> {
+    let inputs = inputs(invoker)?;
+    Ok(Box::new(move || invoker.invoke(&inputs, Terms { priority: 1, deadline: None }).map(drop)))
+}
+
+fn inputs(invoker: &Invoker) -> Result<Vec<Tensor>> {
+    InputSpecs::default().tensors(invoker.inputs(), &mut Random::new(0))
+}
+
 /// Sends each request over all paths in turn, so that disturbances affect all paths alike.
-fn measure(args: &Args, invokers: &[&Invoker]) -> Result<Vec<Distribution>> {
-    let mut ways = Vec::new();
-    for invoker in invokers {
-        let inputs: Vec<Tensor> = InputSpecs::default().tensors(invoker.inputs(), &mut Random::new(0))?;
-        ways.push((inputs, Vec::with_capacity(args.count.get() as usize)));
-    }
+fn measure(args: &Args, mut ways: Vec<Way<'_>>) -> Result<Vec<Distribution>> {
+    let mut times = vec![Vec::with_capacity(args.count.get() as usize); ways.len()];
     for index in 0..args.warm_up.saturating_add(args.count.get()) {
-        for (invoker, (inputs, times)) in invokers.iter().zip(&mut ways) {
+        for (way, times) in ways.iter_mut().zip(&mut times) {
             let start = Instant::now();
-            invoker.invoke(inputs, Terms { priority: 1, deadline: None })?;
+            way()?;
             if index >= args.warm_up {
                 times.push(start.elapsed());
             }
         }
     }
-    Ok(ways.iter().map(|(_, times)| Distribution::of(times)).collect())
+    Ok(times.iter().map(|times| Distribution::of(times)).collect())
 }
 
 #[cfg(not(feature = "compiler"))]
@@ -119,17 +134,17 @@ fn here(_: &Args) -> Result<Measured> {
 /// Serves the null model in this process, and measures it over all paths.
 #[cfg(feature = "compiler")]
 fn here(args: &Args) -> Result<Measured> {
-    use super::served::{self, Served, null_model};
+    use crate::commands::served::{self, Served, null_model};
     use crate::invoker::Local;
 
     let folder = tempfile::tempdir()?;
     let (repository, bundle) = null_model(&args.engine, folder.path())?;
 
     let local = Invoker::Local(Local::start(&bundle, &ModelArgs::default(), &args.engine)?);
-    let in_process = measure(args, &[&local])?.remove(0);
+    let in_process = measure(args, vec![way(&local)?])?.remove(0);
     local.stop();
 
-    let mut names = vec!["over HTTP"];
+    let mut names = vec!["over HTTP", "over gRPC"];
     let mut daemons = vec![Served::start(&args.engine, &repository, folder.path(), None)?];
     let mut token_check = None;
     if args.tls {
@@ -142,10 +157,42 @@ fn here(args: &Args) -> Result<Measured> {
         )?);
         token_check = Some(served::token_check(folder.path())?);
     }
-    let measured = measure(args, &daemons.iter().map(|daemon| &daemon.invoker).collect::<Vec<_>>());
+    let measured = over_all(args, &daemons);
     for daemon in daemons {
         daemon.stop()?;
     }
     let ways = std::iter::once(("in process", in_process)).chain(names.into_iter().zip(measured?)).collect();
     Ok(Measured { ways, token_check })
+}
+
+/// Measures the first daemon over HTTP and gRPC, and the others over HTTP.
+#[cfg(feature = "compiler")]
+fn over_all(args: &Args, daemons: &[crate::commands::served::Served]) -> Result<Vec<Distribution>> {
+    let mut ways = daemons.iter().map(|daemon| way(&daemon.invoker)).collect::<Result<Vec<Way<'_>>>>()?;
+    let first = daemons.first().context("there is a daemon")?;
+    let (inputs, mut grpc) = (inputs(&first.invoker)?, grpc::Grpc::connect(first.grpc)?);
+    ways.insert(1, Box::new(move || grpc.infer("null", &inputs)));
+    measure(args, ways)
+}
+
+#[cfg(all(test, feature = "native"))]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn the_null_model_answers_over_http_and_grpc() {
+        let args = Cli::parse_from(["bench", "--count", "5", "--warm-up", "1"]).args;
+        let findings = run(&args).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&findings.json).unwrap();
+        for way in ["in_process", "over_HTTP", "over_gRPC"] {
+            assert_eq!(json[way]["count"], 5, "{way}: {json}");
+        }
+    }
 }

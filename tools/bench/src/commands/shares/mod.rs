@@ -1,37 +1,41 @@
 //! `atoll bench shares`
 
-use super::model_file;
-use crate::artifact;
+mod sweep;
+mod work;
+
 use crate::device_name::DeviceName;
 use crate::engine::bench_engine;
 use crate::failure::user_error;
-use crate::invoker::request;
 use crate::output::{Align, Table};
-use crate::random::Random;
 use crate::report::Findings;
-use crate::tensors::InputSpecs;
 use anyhow::{Context, Result, ensure};
-use atoll_engine::{
-    Class, EngineHandle, FunctionKey, FunctionOptions, InvocationRequest, LaneId, ShareClient, ShareRequest, ShareSpec,
-    ShareStatistics, Tenant,
-};
-use atoll_kgraph::{BufferKind, Bundle};
-use atoll_server::tensor_metadata;
+use atoll_engine::{EngineHandle, LaneId, ShareClient, ShareRequest, ShareSpec, ShareStatistics, Tenant};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
+use sweep::Sweep;
+
+pub(super) use sweep::rate;
+pub(super) use work::{Work, open, spinning};
 
 const EXAMPLES: &str = "\
 Examples:
   atoll bench shares --split 10:90 --duration 10
   atoll bench shares --split 20:30:50 --model resnet18.kg --json
   atoll bench shares --split 10:90 --flood 400 --json
+  atoll bench shares --split 10:90 --block-us 1000 --duration 60
+  atoll bench shares --split 10:90 --graph
+  atoll bench shares --quotas 10,20,30,40,50,60,70,80,90,100
 
-Each part of the split is an instance with this request and limit, and requests outstanding all the time.";
+Each part of the split is an instance with this request and limit, and requests outstanding all the time.
+With --quotas, one instance has each of these quotas in turn. Its throughput is compared with the same part of
+its throughput at 100 %.";
 
-/// Part of the duration before the measurement: the first requests find cold caches.
-const WARM_UP: Duration = Duration::from_secs(1);
+/// Longest time before a measurement: the first requests find cold caches.
+const WARM_UP_MAX: Duration = Duration::from_secs(1);
+
+/// Requests in flight of an instance that does not flood.
+pub(super) const OUTSTANDING: usize = 2;
 
 /// Instances of one function that share the device by quotas of time
 #[derive(Debug, clap::Args)]
@@ -41,16 +45,40 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT:PERCENT…", default_value = "10:90", value_parser = parse_split)]
     split: Split,
 
+    /// Measure the throughput of one instance with each of these quotas, in percent, instead of a
+    /// split; 100 is always measured
+    #[arg(
+        long,
+        value_name = "PERCENT,PERCENT…",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=100),
+        conflicts_with_all = ["split", "flood"]
+    )]
+    quotas: Vec<u32>,
+
     /// Model (.kg, .onnx, or the name of a built model)
     #[arg(long, value_name = "MODEL", default_value = "squeezenet")]
     model: String,
+
+    /// Run kernels whose blocks take this long, in microseconds, instead of a model
+    #[arg(
+        long,
+        value_name = "US",
+        value_parser = clap::value_parser!(u32).range(1..=100_000),
+        conflicts_with = "model"
+    )]
+    block_us: Option<u32>,
+
+    /// Each request is a graph of two functions: the second is called when the first has answered
+    #[arg(long)]
+    graph: bool,
 
     /// Duration of the measurement, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     duration: f64,
 
     /// Requests of the first instance in flight; the others have two
-    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    #[arg(long, value_name = "COUNT", default_value_t = OUTSTANDING)]
     flood: usize,
 
     /// Compute units of the device
@@ -98,53 +126,61 @@ struct Instance {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Findings> {
-    if !(args.duration >= 2.0 && args.duration <= 3600.0 && (1..=1000).contains(&args.flood)) {
-        return Err(user_error("--duration must be from 2 to 3600 seconds, --flood from 1 to 1000 requests"));
+    // The error of a split is that of any second.
+    let least = if args.quotas.is_empty() { 2.0 } else { 0.1 };
+    if !(args.duration >= least && args.duration <= 3600.0 && (1..=1000).contains(&args.flood)) {
+        return Err(user_error(format!(
+            "--duration must be from {least} to 3600 seconds, --flood from 1 to 1000 requests"
+        )));
     }
-    let bundle = open(&args.model)?;
+    measure(args)
+}
+
+/// Measures the split, or the sweep of quotas.
+fn measure(args: &Args) -> Result<Findings> {
     let engine = bench_engine(DeviceName::Host, args.compute_units, atoll_core::POLICY_DEFAULT, 4)?;
     let handle = engine.handle();
-    let found = measure(args, &handle, &bundle);
+    let findings = findings(args, &handle);
     engine.shutdown();
-    let report = Report { instances: found? };
-    Findings::new(&report, text(&report))
+    findings
 }
 
-fn open(model: &str) -> Result<Arc<Bundle>> {
-    if model.ends_with(".kg") {
-        return artifact::open(model.as_ref(), DeviceName::Host);
+fn findings(args: &Args, handle: &EngineHandle) -> Result<Findings> {
+    let queue = args.flood + OUTSTANDING * args.split.0.len();
+    let work = Work::load(args, handle, queue)?;
+    if args.quotas.is_empty() {
+        let report = Report { instances: split(args, handle, &work)? };
+        return Findings::new(&report, text(&report));
     }
-    let folder = tempfile::tempdir()?;
-    artifact::open(&model_file(model, folder.path(), false)?, DeviceName::Host)
+    let sweep = Sweep::measure(args, handle, &work)?;
+    Findings::new(&sweep, sweep.text())
 }
 
-fn client(name: &str) -> ShareClient {
+/// An instance of the local tenant.
+pub(super) fn client(name: &str) -> ShareClient {
     ShareClient { tenant: Tenant::default(), instance: Some(name.into()) }
 }
 
-fn measure(args: &Args, handle: &EngineHandle, bundle: &Arc<Bundle>) -> Result<Vec<Instance>> {
-    let options = FunctionOptions {
-        key: FunctionKey::local("model"),
-        class: Class::BestEffort,
-        queue_capacity: Some(args.flood + 2 * args.split.0.len()),
-        lane: LaneId::DEFAULT,
-        batching: None,
-    };
-    handle.load(bundle.clone(), options).context("cannot load the model")?;
-    let metadata = tensor_metadata(bundle.graph(), BufferKind::Input);
-    let inputs = InputSpecs::default().tensors(&metadata, &mut Random::new(args.seed))?;
+/// Gives an instance a quota of the whole device, as request and limit. Its measurement begins anew.
+fn set_quota(handle: &EngineHandle, name: &str, quota: f64) -> Result<()> {
+    let share = ShareRequest { sm_partition: 100.0, quota_request: quota, quota_limit: quota, group: 0 };
+    let share = ShareSpec::new(&share).map_err(|error| user_error(error.to_string()))?;
+    Ok(handle.set_share(client(name), LaneId::DEFAULT, share)?)
+}
+
+/// Time before a measurement.
+fn warm_up(args: &Args) -> Duration {
+    WARM_UP_MAX.min(Duration::from_secs_f64(args.duration / 2.0))
+}
+
+fn split(args: &Args, handle: &EngineHandle, work: &Work) -> Result<Vec<Instance>> {
     let names: Vec<String> = (1..=args.split.0.len()).map(|number| format!("part-{number}")).collect();
-    let set = |name: &String, part: &f64| {
-        let share = ShareRequest { sm_partition: 100.0, quota_request: *part, quota_limit: *part, group: 0 };
-        let share = ShareSpec::new(&share).map_err(|error| user_error(error.to_string()))?;
-        Ok::<_, anyhow::Error>(handle.set_share(client(name), LaneId::DEFAULT, share)?)
-    };
-    names.iter().zip(&args.split.0).try_for_each(|(name, part)| set(name, part))?;
-    let (stop, plain) = (AtomicBool::new(false), request("model", &inputs, None));
+    let set = || names.iter().zip(&args.split.0).try_for_each(|(name, part)| set_quota(handle, name, *part));
+    set()?;
+    let stop = AtomicBool::new(false);
     let observe = || {
-        std::thread::sleep(WARM_UP);
-        // Setting a share again resets its measurement.
-        names.iter().zip(&args.split.0).try_for_each(|(name, part)| set(name, part))?;
+        std::thread::sleep(warm_up(args));
+        set()?;
         let (before, began) = (handle.statistics().shares, Instant::now());
         std::thread::sleep(Duration::from_secs_f64(args.duration));
         let (after, seconds) = (handle.statistics().shares, began.elapsed().as_secs_f64());
@@ -152,8 +188,8 @@ fn measure(args: &Args, handle: &EngineHandle, bundle: &Arc<Bundle>) -> Result<V
     };
     std::thread::scope(|scope| {
         let start = |(at, name): (usize, &String)| {
-            let (stop, request) = (&stop, InvocationRequest { instance: Some(name.clone()), ..plain.clone() });
-            scope.spawn(move || keep_busy(handle, &request, if at == 0 { args.flood } else { 2 }, stop))
+            let (stop, work) = (&stop, work.of(name));
+            scope.spawn(move || work.keep_busy(handle, if at == 0 { args.flood } else { OUTSTANDING }, stop))
         };
         let loops: Vec<_> = names.iter().enumerate().map(start).collect();
         let observed = observe();
@@ -163,25 +199,6 @@ fn measure(args: &Args, handle: &EngineHandle, bundle: &Arc<Bundle>) -> Result<V
         }
         observed
     })
-}
-
-/// Keeps a number of requests in flight until it is stopped.
-fn keep_busy(handle: &EngineHandle, request: &InvocationRequest, outstanding: usize, stop: &AtomicBool) -> Result<()> {
-    let (answers, answered) = mpsc::channel();
-    let submit = || {
-        let answers = answers.clone();
-        handle.submit(request.clone(), Box::new(move |result| drop(answers.send(result.map(drop)))));
-    };
-    (0..outstanding).for_each(|_| submit());
-    let mut left = outstanding;
-    while left > 0 {
-        answered.recv()??;
-        match stop.load(Ordering::Relaxed) {
-            true => left -= 1,
-            false => submit(),
-        }
-    }
-    Ok(())
 }
 
 fn instance(name: &str, before: &[ShareStatistics], after: &[ShareStatistics], seconds: f64) -> Result<Instance> {
@@ -239,5 +256,37 @@ mod tests {
                 Err(error) => assert!(!part.is_empty() && error.contains(part), "{error}"),
             }
         }
+    }
+
+    /// Blocks of 100 µs, for a moment.
+    fn args(more: &[&str]) -> Args {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            args: Args,
+        }
+        let short = ["bench", "--block-us", "100", "--duration", "0.3"];
+        let cli: Cli = clap::Parser::try_parse_from([&short[..], more].concat()).unwrap();
+        cli.args
+    }
+
+    #[test]
+    fn graphs_of_blocks_run_under_shares() {
+        let found = measure(&args(&["--graph", "--split", "30:70"])).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&found.json).unwrap();
+        let instances = json["instances"].as_array().unwrap();
+        assert_eq!(instances.len(), 2);
+        assert!(instances.iter().all(|instance| instance["received"].as_f64().unwrap() > 0.0), "{instances:?}");
+        assert!(run(&args(&[])).err().unwrap().to_string().contains("--duration must be from 2"));
+    }
+
+    #[test]
+    fn a_sweep_ends_with_the_whole_device() {
+        let found = measure(&args(&["--quotas", "50"])).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&found.json).unwrap();
+        let quotas: Vec<f64> =
+            json["quotas"].as_array().unwrap().iter().map(|row| row["quota"].as_f64().unwrap()).collect();
+        assert_eq!(quotas, [0.5, 1.0]);
+        assert!(found.text.contains("largest deviation"), "{}", found.text);
     }
 }

@@ -1,0 +1,26 @@
+//! What a test can make the fake device refuse.
+
+/// An operation that the device refuses on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Starting to load code.
+    Module,
+    /// Finishing the load of code.
+    LoadedModule,
+    /// Loading code, because its executor process is gone.
+    Domain,
+    /// Reserving memory for a constant.
+    Place,
+    /// Writing bytes of a constant.
+    Write,
+    /// Giving a tenant a part of memory.
+    Part,
+    /// Filling memory.
+    Fill,
+    /// Writing to memory of a [`super::fallible::FallibleDevice`].
+    Piece,
+    /// Closing a lane.
+    Lane,
+    /// Everything: the device is lost at the first byte of a constant.
+    Device,
+}

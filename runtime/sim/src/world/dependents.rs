@@ -71,10 +71,9 @@ mod tests {
         let after = |ids: &[&str]| Load::After(ids.iter().map(|id| (*id).to_owned()).collect());
         let clients = [client("a", Load::Continuous), client("b", Load::Continuous), client("c", after(&["a", "b"]))];
         let mut dependents = Dependents::new(&clients).expect("no circle");
-        assert_eq!(dependents.answered(0, 0), []);
-        assert_eq!(dependents.answered(0, 1), []);
+        assert!(dependents.answered(0, 0).is_empty() && dependents.answered(0, 1).is_empty());
         assert_eq!(dependents.answered(1, 1), [2], "both answers of call 1 are there");
-        assert_eq!(dependents.answered(1, 0), [], "call 0 was given up");
+        assert!(dependents.answered(1, 0).is_empty(), "call 0 was given up");
         assert_eq!((dependents.serial(2, 0), dependents.serial(0, 2)), (1, 2));
     }
 }

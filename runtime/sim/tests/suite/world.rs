@@ -385,7 +385,8 @@ fn longer_blocks_pad_as_far_as_the_delay_allows() {
 fn padding_within_the_bandwidth_does_not_slow_launches_down() {
     let using = |(name, mut model): (String, Model), bandwidth_permille: u32| {
         let profile = LaunchProfile { bandwidth_permille, ..model.kernels[0].profile.clone() };
-        model.kernels = vec![Arc::new(Kernel { name: "k".into(), profile }); model.kernels.len()].into();
+        let kernel = Arc::new(Kernel { name: "k".into(), profile });
+        model.kernels = vec![kernel; model.kernels.len()].into();
         (name, model)
     };
     let models = BTreeMap::from([using(model("rt", 20, 30, 100), 700), using(model("be", 100, 300, 50), 900)]);

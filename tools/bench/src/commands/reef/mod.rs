@@ -28,7 +28,11 @@ MI50, on every device. The column `paper` has the published value that the row c
 counts proxy kernels. Figures 14-host and 19 are measured on this machine.";
 
 /// The figures, by their names on the command line.
-const FIGURES: [&str; 13] = ["11", "12", "13", "14", "14-host", "15", "16", "17", "18", "19", "20", "mi100", "longer"];
+const FIGURES: [&str; 14] =
+    ["11", "12", "13", "14", "14-host", "15", "16", "17", "18", "19", "20", "mi100", "longer", "bandwidth"];
+
+/// Memory bandwidth of an MI50, in bytes per microsecond.
+const MI50_BYTES_PER_US: u64 = 1_024_000;
 
 /// The figures of REEF's evaluation (11 to 20), simulated
 ///
@@ -73,8 +77,8 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
         return Err(user_error(format!("--seconds {} must be above 0 and at most 3600", args.seconds)));
     }
-    let models = models(args, 0)?;
-    let runs = Runs { models: &models, duration_ns: (args.seconds * 1e9) as u64, seed: args.seed };
+    let plain = models(args, 0)?;
+    let runs = Runs { models: &plain, duration_ns: (args.seconds * 1e9) as u64, seed: args.seed };
     let mut figures = Figures::default();
     for figure in args.figure.iter().map(String::as_str).collect::<BTreeSet<&str>>() {
         tracing::info!(figure, "running");
@@ -95,8 +99,8 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
                 ("longer blocks beside real-time launches, by the delay that they may add", padding::longer(&runs)?)
             }
             _ => {
-                let models = models(args, MI50_BYTES_PER_US)?;
-                ("padding chosen by memory bandwidth", padding::bandwidth(&Runs { models: &models, ..runs })?)
+                let measured = models(args, MI50_BYTES_PER_US)?;
+                ("padding chosen by memory bandwidth", padding::bandwidth(&Runs { models: &measured, ..runs })?)
             }
         };
         let name = if figure == "mi100" { "MI100".to_owned() } else { format!("Figure {figure}") };

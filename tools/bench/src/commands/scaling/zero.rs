@@ -1,7 +1,7 @@
 //! First requests to a model whose instances are gone.
 
 use anyhow::{Result, ensure};
-use atoll_fleet::FleetHandle;
+use atoll_fleet::{FleetHandle, Inference};
 use std::time::{Duration, Instant};
 
 /// How often the instances are counted.

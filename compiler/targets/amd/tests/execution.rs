@@ -139,7 +139,7 @@ fn the_global_timer_is_in_nanoseconds_or_refused() {
             Err(error) => {
                 assert!(["gfx906", "gfx908", "gfx90a"].contains(&architecture.name()), "{architecture}: {error}");
                 let text = error.to_string();
-                assert!(text.contains("line 9") && text.contains("depends on the board"), "{text}");
+                assert!(text.contains("line 10") && text.contains("depends on the board"), "{text}");
             }
         }
     }

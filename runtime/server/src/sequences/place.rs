@@ -59,3 +59,29 @@ impl std::fmt::Display for Id {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(json: &str) -> Result<Option<(String, bool, bool)>, ProtocolError> {
+        let place = Place::of(&serde_json::from_str(json).unwrap())?;
+        Ok(place.map(|place| (place.id.to_string(), place.starts, place.ends)))
+    }
+
+    #[test]
+    fn places_are_read_as_clients_write_them() {
+        assert_eq!(place("{}"), Ok(None));
+        assert_eq!(place(r#"{"sequence_id":0,"sequence_start":true}"#), Ok(None));
+        assert_eq!(place(r#"{"sequence_id":"","sequence_end":true}"#), Ok(None));
+        assert_eq!(
+            place(r#"{"sequence_id":7,"sequence_start":true,"sequence_end":false}"#),
+            Ok(Some(("7".into(), true, false)))
+        );
+        assert_eq!(place(r#"{"sequence_id":"a b","sequence_end":true}"#), Ok(Some(("`a b`".into(), false, true))));
+        for bad in [r#"{"sequence_id":-1}"#, r#"{"sequence_id":true}"#, r#"{"sequence_id":1,"sequence_start":1}"#] {
+            assert!(place(bad).is_err(), "{bad}");
+        }
+        assert!(place(&format!(r#"{{"sequence_id":"{}"}}"#, "x".repeat(300))).is_err());
+    }
+}

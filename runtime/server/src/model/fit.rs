@@ -1,7 +1,7 @@
 //! The check of a request's tensors against a model.
 
 use super::Model;
-use crate::sequences::Place;
+use crate::sequences::place::Place;
 use crate::tensors::dtype_of;
 use atoll_engine::{InputTensor, InvokeError};
 use atoll_protocol::{DataType, RequestedOutput, Tensor, TensorMetadata};

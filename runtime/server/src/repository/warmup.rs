@@ -5,7 +5,7 @@ use super::regular;
 use super::settings::{Warmup, WarmupData, WarmupInput};
 use crate::limits::WARMUP_BYTES_MAX;
 use crate::model::Model;
-use crate::sequences::Place;
+use crate::sequences::place::Place;
 use atoll_engine::InputTensor;
 use atoll_protocol::{DataType, Tensor};
 use std::path::{Component, Path};

@@ -1,7 +1,7 @@
 //! The parameters of an inference request, besides its tensors.
 
 use crate::prices::price;
-use crate::sequences::Place;
+use crate::sequences::place::Place;
 use atoll_core::graphs::Cost;
 use atoll_engine::Class;
 use atoll_protocol::{Parameters, ProtocolError};

@@ -2,7 +2,7 @@
 //! sequence that is. Clients do not send them; the daemon fills them in, as Triton's sequence
 //! batcher does.
 
-use super::{Id, Place};
+use super::place::{Id, Place};
 use crate::tensors::dtype_of;
 use atoll_engine::{InputTensor, InvokeError};
 use atoll_protocol::{DataType, TensorMetadata};

@@ -22,7 +22,8 @@ pub(super) struct View {
     is_typing: bool,
     /// The first row that is shown.
     first: usize,
-    /// How many rows the screen had room for when it was drawn.
+    /// The largest value of `first`, and how many rows the screen had room for, when it was drawn.
+    first_max: usize,
     room: usize,
 }
 
@@ -50,11 +51,11 @@ impl View {
             KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Up | KeyCode::Char('k') => self.first = self.first.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j') => self.first = self.first.saturating_add(1),
+            KeyCode::Down | KeyCode::Char('j') => self.first = self.first_max.min(self.first + 1),
             KeyCode::PageUp => self.first = self.first.saturating_sub(self.room),
-            KeyCode::PageDown => self.first = self.first.saturating_add(self.room),
+            KeyCode::PageDown => self.first = self.first_max.min(self.first + self.room),
             KeyCode::Home => self.first = 0,
-            KeyCode::End => self.first = usize::MAX,
+            KeyCode::End => self.first = self.first_max,
             _ => return Effect::Nothing,
         }
         Effect::Draw
@@ -117,8 +118,8 @@ impl View {
 
     /// The part of `rows` rows that is shown where there is room for `room`.
     pub(super) fn window(&mut self, rows: usize, room: usize) -> Range<usize> {
-        self.room = room;
-        self.first = self.first.min(rows.saturating_sub(room));
+        (self.room, self.first_max) = (room, rows.saturating_sub(room));
+        self.first = self.first.min(self.first_max);
         self.first..rows.min(self.first + room)
     }
 

@@ -1,6 +1,7 @@
 //! The manifest, and the names of all members.
 
-use super::{BundleError, json};
+use super::error::BundleError;
+use super::json;
 use crate::graph::{FORMAT_VERSION, FORMAT_VERSION_MIN};
 use crate::pieces::Pieces;
 use serde::{Deserialize, Serialize};

@@ -27,6 +27,7 @@ mod mapped;
 mod outline;
 mod pages;
 mod read;
+mod read_outline;
 mod recompiled;
 mod write;
 

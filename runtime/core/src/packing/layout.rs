@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Time of a device, in millionths: requests are exact, so three thirds fit side by side.
+/// Time of a device, in millionths, so that requests are not rounded and three thirds fit.
 pub const TIME: u32 = Ppm::WHOLE.millionths();
 
 /// How a device can be divided.

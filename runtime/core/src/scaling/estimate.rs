@@ -16,8 +16,8 @@ pub struct Estimate {
 impl Profile {
     /// Derives a profile from `service_ns`, the measured device time of a request. Its points have
     /// `partition` percent of the compute units and multiples of `unit` percent of the time.
-    /// Throughput is proportional to the time, up to [`RATE_MAX`]. The latency is an upper bound: a request pauses in
-    /// each window of `window_ns` once the quota is used up.
+    /// Throughput is proportional to the time, up to [`RATE_MAX`]. The latency is an upper bound: a
+    /// request pauses in each window of `window_ns` once the quota is used up.
     ///
     /// # Errors
     /// If the partition or the unit is not from 1 to 100 %, or if `service_ns` is so long that a

@@ -212,7 +212,8 @@ pub(crate) fn check_lane(shares: &[ShareSpec]) -> Result<(), ShareError> {
     }
     let lane = Widest::of(shares);
     for side_by_side in (1..shares.len() as u64).take_while(|count| count * WHOLE < lane.all()) {
-        if let Some(sum) = lane.wanted(side_by_side).filter(|sum| *sum > side_by_side * WHOLE) {
+        let sum = lane.wanted(side_by_side);
+        if sum > side_by_side * WHOLE {
             return Err(ShareError::LaneTime { sum: saturated(sum), side_by_side: side_by_side as u32 });
         }
     }
@@ -254,15 +255,14 @@ impl Widest {
     /// The largest sum of requests of clients of which at most `count` fit side by side: of those
     /// with more than the part of the lane that `count + 1` of them could have each; and of a
     /// client with less than that together with those of which at most `count - 1` fit beside it.
-    /// `None` without clients.
-    fn wanted(&self, count: u64) -> Option<u64> {
+    fn wanted(&self, count: u64) -> u64 {
         let is_wide = |partition: u64| partition * (count + 1) > WHOLE;
         let beside = |(partition, request): (u64, u64)| {
             let others = self.sum_of(|other| other * count > WHOLE - partition);
             if others > 0 { others + request } else { 0 }
         };
         let narrow = &self.shares[self.shares.partition_point(|(partition, _)| is_wide(*partition))..];
-        narrow.iter().copied().map(beside).chain([self.sum_of(is_wide)]).max()
+        narrow.iter().copied().map(beside).fold(self.sum_of(is_wide), u64::max)
     }
 }
 

@@ -243,7 +243,7 @@ pub(crate) fn checked_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
 }
 
 /// A function that copies its input in one preemptible launch. Blocks may be interrupted: each takes
-/// as many rounds of a loop as its first element says.
+/// as many thousand ticks of the CPU's time stamp counter as its first element says.
 pub(crate) fn dwell_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     let (mut graph, mut image) = (graph(&Constants::default()), target(target_name));
     let n = Expr::from(SymbolId(0));

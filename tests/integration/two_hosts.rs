@@ -43,7 +43,7 @@ impl Model {
 
     /// Invokes the model in one place, and compares the outputs with those of ONNX Runtime.
     fn ask(&self, client: &mut Client, place: &str) -> Result<Result<(), ClientError>> {
-        let mut call = Call::of(&format!("{}-{place}", self.name));
+        let mut call = Call::of(format!("{}-{place}", self.name));
         for input in &self.case.inputs {
             let tensor =
                 Tensor { datatype: datatype(&input.dtype)?, shape: input.shape.clone(), bytes: input.bytes.clone() };

@@ -68,7 +68,8 @@ impl Work {
 
     /// Makes one request without an instance.
     pub(in crate::commands) fn ask(&self, handle: &EngineHandle) -> Result<()> {
-        self.stages.iter().try_for_each(|stage| Ok(drop(invoke(handle, stage.clone())?)))
+        self.stages.iter().try_for_each(|stage| invoke(handle, stage.clone()).map(drop))?;
+        Ok(())
     }
 
     /// The same work under an instance.

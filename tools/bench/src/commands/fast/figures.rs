@@ -46,11 +46,22 @@ pub(super) fn profile(args: &Args) -> Result<Vec<Cells>> {
                     ("quota", u64::from(quota).into()),
                     ("per_s", found.per_s(0).into()),
                     ("p99_ms", found.p99_ms().into()),
+                    ("paper", if (partition, quota) == (100, 100) { alone(shape) } else { "" }.into()),
                 ]);
             }
         }
     }
     Ok(rows)
+}
+
+/// The paper's requests per second of a model that has the device for itself.
+fn alone(shape: Shape) -> &'static str {
+    match shape.name {
+        "ResNet" => "71.37",
+        "RNNT" => "12.51",
+        "GNMT" => "28.85",
+        _ => "",
+    }
 }
 
 /// Figure 9: ResNet (50 to 80 % of the time) and RNNT (50 %) beside each other and alone, on all
@@ -138,8 +149,8 @@ pub(super) fn need(partition: u32, quota: u32, bytes: u64, constants: Constants)
     Need { share, bytes, constants, devices: u64::MAX }
 }
 
-/// Figure 12: a load that steps up and down, and the instances that follow it by the daemon's default
-/// rule, in parts of a twentieth of the run.
+/// Figure 12: a load that steps up and down, and the instances that follow it by the daemon's
+/// default rule, in parts of a twentieth of the run.
 pub(super) fn scaled(args: &Args) -> Result<Vec<Cells>> {
     let (end_ns, ms) = (120_000_000_000, 1_000_000);
     let settings: ScalingSettings = serde_json::from_value(json!({ "latency_ms": SLO_MS }))?;

@@ -114,8 +114,8 @@ fn figure_of(args: &Args, runs: &Runs<'_>, figure: &str) -> Result<(&'static str
     })
 }
 
-/// REEF's models, with the memory bandwidth of their kernels on a device of this bandwidth, if it is
-/// not 0.
+/// REEF's models, with the memory bandwidth of their kernels on a device of this bandwidth, if it
+/// is not 0.
 fn models(args: &Args, bytes_per_us: u64) -> Result<BTreeMap<String, Model>> {
     let read = |(model, file): (&str, &str)| {
         let units = MI50.parameters()?.compute_units;

@@ -36,7 +36,7 @@ const FIGURES: [&str; 9] = ["8", "9", "10", "11", "12", "13", "clients", "9-host
 ///
 /// 8: throughput by quota and partition. 9: two pods that share in time, and in space. 10: several
 /// pods with partitions beside pods that race. 11: devices that a set of pods needs. 12: instances
-/// that follow a load, by the daemon's default rule. 13: memory with shared constants. clients:
+/// that follow a load, by the daemon's rule. 13: memory with shared constants. clients:
 /// lanes beside turns of the whole device, by the number of clients. 9-host, 13-host: the same as 9
 /// and 13, measured on this machine.
 #[derive(Debug, clap::Args)]
@@ -155,7 +155,8 @@ mod tests {
         }
         saturates(rows(&json, "figure_8"));
         needs_one_device(rows(&json, "figure_11"));
-        let misses = rows(&json, "figure_12").iter().map(|row| number(row, "missed")).fold(0.0, f64::max);
+        let often = rows(&json, "figure_12").iter().filter(|row| row["settings"] == "every 100 ms");
+        let misses = often.map(|row| number(row, "missed")).fold(0.0, f64::max);
         assert!(misses < 0.01, "{misses} of the requests missed the target");
         let three = |model: &str, sharing: &str| {
             let is_it = |row: &&Value| row["model"] == model && row["sharing"] == sharing;

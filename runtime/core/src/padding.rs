@@ -17,9 +17,9 @@
 //! launches of the real-time task together take at most that much longer.
 //!
 //! # Bandwidth
-//! REEF's rules compare time and occupancy, so that blocks which need the memory's whole bandwidth may
-//! slow a launch down. With [`PaddingOptions::bandwidth`], co-scheduled blocks get only as many compute
-//! units as leave the launch its bandwidth.
+//! REEF's rules compare time and occupancy, so that blocks that need the memory's whole bandwidth
+//! may slow a launch down. With [`PaddingOptions::bandwidth`], co-scheduled blocks get only as many
+//! compute units as leave the launch its bandwidth.
 
 use crate::ids::TaskId;
 use crate::limits::{PADDING_MODULES_MAX, PADS_MAX, SHARED_PARAMS_BYTES_MAX};
@@ -74,8 +74,8 @@ impl LaunchProfile {
         self.blocks.div_ceil(self.layers(compute_units))
     }
 
-    /// The memory bandwidth that its blocks use on some of a device's compute units, in thousandths of
-    /// the device's.
+    /// The memory bandwidth that its blocks use on some of a device's compute units, in thousandths
+    /// of the device's.
     pub fn bandwidth_on(&self, units: u32, of: u32) -> u32 {
         let used = u64::from(self.bandwidth_permille) * u64::from(units);
         u32::try_from(used.div_ceil(u64::from(of.max(1)))).unwrap_or(u32::MAX)

@@ -98,9 +98,9 @@ impl Model {
         Model::read_reef_with_bandwidth(graph, profile, name, compute_units, 0)
     }
 
-    /// Like [`Model::read_reef`], with an estimate of each kernel's memory bandwidth on a device with
-    /// `bytes_per_us`, unless that is 0: a kernel reads or writes each of its tensors once, in the time
-    /// that it takes alone. Caches make it less.
+    /// Like [`Model::read_reef`], with an estimate of each kernel's memory bandwidth on a device
+    /// with `bytes_per_us`, unless that is 0: a kernel reads or writes each of its tensors once, in
+    /// the time that it takes alone. Caches make it less.
     ///
     /// # Errors
     /// As [`Model::read_reef`].

@@ -65,7 +65,8 @@ impl SimDevice {
     }
 
     /// How much longer blocks of the current launch take because of its pads, in thousandths: what
-    /// padding costs, and the part of the memory bandwidth that they need together beyond the device's.
+    /// padding costs, and the part of the memory bandwidth that they need together beyond the
+    /// device's.
     fn padding_cost(&mut self, queue: usize) -> u64 {
         let (padding, units) = (self.parameters.costs.padding_permille, self.parameters.compute_units);
         let SimLaunch { kernel, pads, .. } = &self.current(queue).launch;

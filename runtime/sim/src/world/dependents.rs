@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The answers that dependent clients wait for.
 ///
-/// Calls have serial numbers: those of independent clients are counted, and a dependent call has the
-/// number of the calls that it follows.
+/// Calls have serial numbers: those of independent clients are counted, and a dependent call has
+/// the number of the calls that it follows.
 #[derive(Debug, Default)]
 pub(super) struct Dependents {
     /// The clients that follow each client.
@@ -36,7 +36,8 @@ impl Dependents {
         })
     }
 
-    /// The serial number of a call that is due. `count` is the number of earlier calls of its client.
+    /// The serial number of a call that is due. `count` is the number of earlier calls of its
+    /// client.
     pub(super) fn serial(&mut self, client: usize, count: u64) -> u64 {
         self.due[client].pop_front().unwrap_or(count)
     }

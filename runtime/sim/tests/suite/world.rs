@@ -360,7 +360,7 @@ fn longer_blocks_pad_as_far_as_the_delay_allows() {
         client("short_rt", Class::RealTime, "short", Load::Poisson(100.0)),
         client("long_be", Class::BestEffort, "long", Load::Continuous),
     ];
-    let workload = Workload { name: "padding".into(), duration_ns: 2_000_000_000, clients };
+    let workload = Workload { name: "padding".into(), duration_ns: 1_000_000_000, clients };
     for seed in 1..=3 {
         let run = |delay_permille: u32| {
             let padding = PaddingOptions { delay_permille, ..PaddingOptions::default() };
@@ -394,7 +394,7 @@ fn padding_within_the_bandwidth_does_not_slow_launches_down() {
         client("rt", Class::RealTime, "rt", Load::Poisson(100.0)),
         client("be", Class::BestEffort, "be", Load::Continuous),
     ];
-    let workload = Workload { name: "bandwidth".into(), duration_ns: 2_000_000_000, clients };
+    let workload = Workload { name: "bandwidth".into(), duration_ns: 1_000_000_000, clients };
     for seed in 1..=3 {
         let run = |bandwidth: bool| {
             let padding = PaddingOptions { bandwidth, ..PaddingOptions::default() };

@@ -1,5 +1,5 @@
-//! Timelines: one row per compute unit, one box per activity. Bars of quantities are drawn in the same
-//! way.
+//! Timelines: one row per compute unit, one box per activity. Bars of quantities are drawn in the
+//! same way.
 //!
 //! Written by hand, because plotters aligns to whole pixels and has no tooltips. The rows of a
 //! large GPU are thinner than four pixels, and the tooltip of a box names its kernel.

@@ -48,8 +48,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = NonZeroU32::new(50).expect("not zero"))]
     count: NonZeroU32,
 
-    /// Run the kernels under a share with this part of the time, above 0 and up to 1, so that each of
-    /// them needs a token
+    /// Run the kernels under a share with this part of the time, above 0 and up to 1, so that each
+    /// of them needs a token
     #[arg(long, value_name = "QUOTA")]
     share: Option<f64>,
 }

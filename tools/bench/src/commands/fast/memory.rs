@@ -5,8 +5,8 @@ use crate::figures::Cells;
 use atoll_core::packing::InstanceId;
 use atoll_core::scaling::{Constants, Spot, assign};
 
-/// A pod's memory without shared constants and with them, in MiB, and that of the process that keeps
-/// the constants of three pods, where §5.5 has it.
+/// A pod's memory without shared constants and with them, in MiB, and that of the process that
+/// keeps the constants of three pods, where §5.5 has it.
 const MODELS: [Memory; 2] = [
     Memory { model: "ResNet", own: 1525, shared: 1427, stored: None },
     Memory { model: "ViT-huge", own: 4735, shared: 2101, stored: Some(2979) },

@@ -88,16 +88,27 @@ impl Lines<'_> {
     }
 }
 
-/// Load and capacity over the run.
+/// Load over the run, and capacity and instances by the settings.
 fn scaled(rows: &[Cells]) -> String {
-    let line = |name: &str, column: &str, group: usize| Line {
-        name: name.to_owned(),
+    let line = |name: String, column: &str, group: usize, settings: &str| Line {
+        name,
         group,
         dashed: group == 0,
-        points: rows.iter().map(|row| (number(row, "from_s") / SCALED_S, number(row, column).max(LEAST))).collect(),
+        points: rows
+            .iter()
+            .filter(|row| text(row, "settings") == settings)
+            .map(|row| (number(row, "from_s") / SCALED_S, number(row, column).max(LEAST)))
+            .collect(),
     };
-    let lines =
-        [line("load", "load_per_s", 0), line("capacity", "capacity_per_s", 1), line("instances", "instances", 2)];
+    let mut lines = Vec::new();
+    for settings in values(rows.iter(), "settings") {
+        if lines.is_empty() {
+            lines.push(line("load".to_owned(), "load_per_s", 0, &settings));
+        }
+        for (name, column) in [("capacity", "capacity_per_s"), ("instances", "instances")] {
+            lines.push(line(format!("{name}, {settings}"), column, lines.len(), &settings));
+        }
+    }
     let axes = [
         Axis { title: "part of the run", scale: AxisScale::Share },
         Axis { title: "requests per second; instances", scale: AxisScale::Fine },

@@ -1,7 +1,7 @@
 //! A minimal gRPC client: one request at a time, on one connection without TLS.
 //!
-//! It speaks as much HTTP/2 (RFC 9113) as a request without compression needs. Headers of answers are
-//! not decoded: an answer without a message is an error.
+//! It speaks as much HTTP/2 (RFC 9113) as a request without compression needs. Headers of answers
+//! are not decoded: an answer without a message is an error.
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_protocol::Tensor;

@@ -1,7 +1,8 @@
 //! Figure 14's host queues, on this machine.
 //!
-//! REEF's host queues hold launches in the runtime, and a preemption empties them. Here, launches that
-//! were not issued are steps of a task, so that the scheduler's decision takes the place of it.
+//! REEF's host queues hold launches in the runtime, and a preemption empties them. Here, launches
+//! that were not issued are steps of a task. The scheduler's decision to evict takes the place of
+//! emptying queues.
 
 use super::runs::{MI50, Runs};
 use crate::figures::Cells;

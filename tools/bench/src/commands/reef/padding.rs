@@ -122,8 +122,8 @@ pub(super) fn longer(runs: &Runs<'_>) -> Result<Vec<Cells>> {
 }
 
 /// Selection by the memory bandwidth of kernels, which is estimated from their tensors: on each of
-/// DISB's workloads, by REEF's rules and with bandwidth. Launches and padding that need more than the
-/// device's bandwidth take longer in both.
+/// DISB's workloads, by REEF's rules and with bandwidth. Launches and padding that need more than
+/// the device's bandwidth take longer in both.
 pub(super) fn bandwidth(runs: &Runs<'_>) -> Result<Vec<Cells>> {
     let mut rows = Vec::new();
     for letter in DISB {

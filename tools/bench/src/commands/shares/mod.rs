@@ -161,7 +161,8 @@ pub(super) fn client(name: &str) -> ShareClient {
     ShareClient { tenant: Tenant::default(), instance: Some(name.into()) }
 }
 
-/// Gives an instance a quota of the whole device, as request and limit. Its measurement begins anew.
+/// Gives an instance a quota of the whole device, as request and limit. Its measurement begins
+/// anew.
 fn set_quota(handle: &EngineHandle, name: &str, quota: f64) -> Result<()> {
     let share = ShareRequest { sm_partition: 100.0, quota_request: quota, quota_limit: quota, group: 0 };
     let share = ShareSpec::new(&share).map_err(|error| user_error(error.to_string()))?;

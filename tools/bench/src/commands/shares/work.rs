@@ -68,7 +68,8 @@ impl Work {
 
     /// Makes one request without an instance.
     pub(in crate::commands) fn ask(&self, handle: &EngineHandle) -> Result<()> {
-        self.stages.iter().try_for_each(|stage| Ok(drop(invoke(handle, stage.clone())?)))
+        self.stages.iter().try_for_each(|stage| invoke(handle, stage.clone()).map(drop))?;
+        Ok(())
     }
 
     /// The same work under an instance.
@@ -118,8 +119,8 @@ pub(in crate::commands) fn open(model: &str) -> Result<Arc<Bundle>> {
     artifact::open(&model_file(model, folder.path(), false)?, DeviceName::Host)
 }
 
-/// Kernels with one block of a given time for each compute unit. The speed of their loop is measured
-/// first.
+/// Kernels with one block of a given time for each compute unit. The speed of their loop is
+/// measured first.
 pub(in crate::commands) fn spinning(handle: &EngineHandle, block_us: u32) -> Result<Arc<Bundle>> {
     let shape = Shape { blocks: handle.device_info().compute_units, threads: 32 };
     let of = |kernels, rounds| spin(Target::this_host(), shape, kernels, rounds);

@@ -200,7 +200,8 @@ fn the_host_device_agrees_with_numpy() -> Result<()> {
     Ok(())
 }
 
-/// In a run that is not full, one kernel of each file, for an architecture that `ATOLL_SEED` selects.
+/// In a run that is not full, one kernel of each file, for an architecture that `ATOLL_SEED`
+/// selects.
 #[test]
 fn amd_code_agrees_with_the_interpreter() -> Result<()> {
     let modules = modules()?;

@@ -8,8 +8,8 @@
 //! - `HostBench`: the host device with native code (`compiler/targets/host`,
 //!   `runtime/devices/host`), if the program was built with LLVM;
 //! - `CudaBench`: an NVIDIA GPU, if the program was built with the feature `cuda`;
-//! - `AmdBench`: code objects for AMD GPUs in their interpreter (`tests/amd-interp`), if the program
-//!   was built with the feature `amd`;
+//! - `AmdBench`: code objects for AMD GPUs in their interpreter (`tests/amd-interp`), if the
+//!   program was built with the feature `amd`;
 //! - [`InterpBench`]: the interpreter of PTX (`compiler/interp`), the oracle of all others.
 //!
 //! Kernels to compare devices on are included, because the program is also used on machines without

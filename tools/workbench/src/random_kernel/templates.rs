@@ -46,9 +46,9 @@ pub(super) const TOGETHER: &[&str] = &[
      setp.ne.and.u32 %u1, %a2, 0, %u0; selp.b32 $r, %a0, $r, %u1;",
 ];
 
-/// Templates for member masks that differ between the lanes of `%m`: each lane's `%tile` is the mask
-/// of the lanes of its tile. Tiles are 16, 4 or all odd or even lanes, the lanes with equal values,
-/// or those for which a predicate holds.
+/// Templates for member masks that differ between the lanes of `%m`: each lane's `%tile` is the
+/// mask of the lanes of its tile. Tiles are 16, 4 or all odd or even lanes, the lanes with equal
+/// values, or those for which a predicate holds, and the others.
 pub(super) const TILES: &[&str] = &[
     "mov.u32 %tile, %laneid; and.b32 %tile, %tile, 16; shl.b32 %tile, 0xffff, %tile; and.b32 %tile, %tile, %m;",
     "mov.u32 %tile, %laneid; and.b32 %tile, %tile, 28; shl.b32 %tile, 15, %tile; and.b32 %tile, %tile, %m;",

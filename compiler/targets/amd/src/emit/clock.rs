@@ -19,8 +19,8 @@ fn tick_ns(architecture: Architecture) -> Option<i128> {
 }
 
 impl Emitter<'_> {
-    /// `%clock64`. The cycle counter of gfx1100 has 20 bits and wraps in less than a millisecond, so
-    /// cycles are computed from the constant counter there.
+    /// `%clock64`. The cycle counter of gfx1100 has 20 bits and wraps in less than a millisecond,
+    /// so cycles are computed from the constant counter there.
     pub(super) fn clock(&mut self) -> Val {
         if self.architecture == Architecture::Gfx1100 {
             return self.constant_counter(CYCLES_PER_TICK);

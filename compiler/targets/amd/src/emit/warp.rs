@@ -34,8 +34,8 @@ impl Emitter<'_> {
         self.ballot(&constant(I1, 1))
     }
 
-    /// The member mask of `vote`, `match` or `redux`. `None` if it is the same in all running lanes,
-    /// which are then its members: each lane must be a member of its own mask.
+    /// The member mask of `vote`, `match` or `redux`. `None` if it is the same in all running
+    /// lanes, which are then its members: each lane must be a member of its own mask.
     fn member_mask(&mut self, inst: &Inst) -> Result<Option<Val>, LowerError> {
         if !inst.has("sync") {
             return Ok(None);

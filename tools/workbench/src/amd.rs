@@ -8,6 +8,9 @@ pub use atoll_target_amd::Architecture;
 use atoll_target_amd::{AmdError, KernelShape, LowerError, abi, compile};
 use std::time::Instant;
 
+/// Instructions of all waves of a launch; one that takes more probably does not end.
+const INSTRUCTIONS_MAX: u64 = 1 << 28;
+
 /// The interpreter of AMD code as a device of one architecture.
 #[derive(Clone, Debug)]
 pub struct AmdBench {
@@ -30,7 +33,7 @@ pub struct AmdKernel {
 impl AmdBench {
     /// A device of an architecture.
     pub fn new(architecture: Architecture) -> AmdBench {
-        AmdBench { architecture, options: Options::default() }
+        AmdBench { architecture, options: Options { limit: INSTRUCTIONS_MAX, ..Options::default() } }
     }
 }
 
@@ -61,7 +64,8 @@ impl AmdKernel {
         for ((buffer, address), offset) in buffers.iter_mut().zip(addresses).zip(offsets) {
             // The address includes the offset.
             let allocation = memory.bytes(address - offset as u64).expect("the buffer was added");
-            buffer.bytes.copy_from_slice(&allocation[offset..][..buffer.bytes.len()]);
+            let bytes = buffer.bytes.len();
+            buffer.bytes.copy_from_slice(&allocation[offset..][..bytes]);
         }
         result?;
         self.check_trap(memory.bytes(trap).expect("the record was added"))

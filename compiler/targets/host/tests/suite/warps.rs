@@ -102,6 +102,41 @@ fn votes_and_masks() {
     check("redux.sync.add.s32 %r2, %r1, -1;", 0, 32, |w, _| w.iter().sum());
 }
 
+/// The lanes of a warp run an instruction together, with the mask of their own tile of 16 lanes.
+#[test]
+fn tiles_have_results_of_their_own() {
+    const TILE: &str = "and.b32 %r6, %r3, 16; shl.b32 %r6, 0xffff, %r6; setp.gt.u32 %p1, %r1, %r4;";
+    let tile = |w: &[u32], l: usize| w[l & 16..][..16].to_vec();
+    let mask = |w: &[u32], l: usize, holds: &dyn Fn(u32) -> bool| {
+        tile(w, l).iter().enumerate().map(|(at, v)| u32::from(holds(*v)) << (l & 16) << at).sum::<u32>()
+    };
+    let of_tile = |code: &str, by: u32, expected: &dyn Fn(&[u32], usize) -> u32| {
+        check(&format!("{TILE} {code}"), by, 64, expected);
+    };
+    of_tile("vote.sync.ballot.b32 %r2, %p1, %r6;", 500, &|w, l| mask(w, l, &|v| v > 500));
+    of_tile("vote.sync.any.pred %p2, %p1, %r6; selp.u32 %r2, 1, 0, %p2;", 960, &|w, l| {
+        tile(w, l).iter().any(|v| *v > 960).into()
+    });
+    of_tile("vote.sync.all.pred %p2, !%p1, %r6; selp.u32 %r2, 1, 0, %p2;", 960, &|w, l| {
+        tile(w, l).iter().all(|v| *v <= 960).into()
+    });
+    of_tile("and.b32 %r7, %r1, 3; match.any.sync.b32 %r2, %r7, %r6;", 0, &|w, l| mask(w, l, &|v| v % 4 == w[l] % 4));
+    of_tile("selp.b32 %r7, 1, 0, %p1; match.all.sync.b32 %r2|%p2, %r7, %r6;", 960, &|w, l| {
+        let agree = tile(w, l).iter().all(|v| (*v > 960) == (w[l] > 960));
+        if agree { 0xffff << (l & 16) } else { 0 }
+    });
+    of_tile("redux.sync.add.s32 %r2, %r1, %r6;", 0, &|w, l| tile(w, l).iter().sum());
+    // Destination and mask, or source, may be one register; lanes that do not run keep theirs.
+    of_tile("vote.sync.ballot.b32 %r6, %p1, %r6; mov.b32 %r2, %r6;", 500, &|w, l| mask(w, l, &|v| v > 500));
+    of_tile(
+        "vote.sync.ballot.b32 %r6, %p1, %r6; mov.b32 %r2, 7; @%p1 redux.sync.min.u32 %r2, %r1, %r6;",
+        500,
+        &|w, l| {
+            if w[l] > 500 { tile(w, l).into_iter().filter(|v| *v > 500).min().unwrap_or(0) } else { 7 }
+        },
+    );
+}
+
 const HISTOGRAM: &str = "
 .visible .entry histogram(.param .u64 in, .param .u64 out, .param .u32 n)
 {

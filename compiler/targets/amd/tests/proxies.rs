@@ -242,7 +242,7 @@ fn candidates_of_two_levels_share_launches_in_the_module_with_more_registers() {
 }
 
 const REFUSED: &str = ".version 7.0\n.target sm_75\n.address_size 64\n\
-    .visible .entry named(.param .u64 out)\n{\n\tbar.sync 1, 64;\n\tret;\n}\n\
+    .visible .entry partial(.param .u64 out)\n{\n\tbar.sync 1, 32;\n\tret;\n}\n\
     .visible .entry local(.param .u64 out, .param .u32 at)\n{\n\
     \t.local .align 4 .b8 words[4096];\n\t.reg .b32 %r<4>;\n\t.reg .b64 %d<4>;\n\
     \tmov.u64 %d1, words;\n\tld.param.u32 %r1, [at];\n\tmul.wide.u32 %d2, %r1, 4;\n\tadd.s64 %d2, %d1, %d2;\n\
@@ -254,16 +254,16 @@ fn candidates_that_cannot_share_are_refused_with_the_reason() {
     let architecture = Architecture::Gfx906;
     let model = AmdModel::find(architecture.name()).unwrap();
     let mut module = atoll_ptx::parse(REFUSED).unwrap();
-    let blocks = [("named".into(), [64, 1, 1]), ("local".into(), [64, 1, 1])].into();
+    let blocks = [("partial".into(), [64, 1, 1]), ("local".into(), [64, 1, 1])].into();
     let passes = ["shared_to_dynamic", "virtualize_block_index", "outline_kernel_body"];
     let report =
         transform_with(&mut module, &passes, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {});
     let report = report.unwrap();
     let facts = |name: &str| candidate_facts(report.kernels.iter().find(|k| k.name == name).unwrap()).unwrap();
-    // Its barrier is another one than that of the block.
-    let shape = KernelShape { name: "named".into(), block: [64, 1, 1] };
+    // Its barrier is for the first half of the block.
+    let shape = KernelShape { name: "partial".into(), block: [64, 1, 1] };
     let error = compile(&module, &[shape], architecture, &Options::default()).unwrap_err().to_string();
-    assert!(error.contains("named barriers"), "{error}");
+    assert!(error.contains("barriers for a part of the threads"), "{error}");
     // Its threads have scratch memory, for which the launch of a proxy makes no room.
     let local = facts("local");
     let candidate = |registers, block| Candidate {

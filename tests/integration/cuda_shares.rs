@@ -3,7 +3,7 @@
 
 use super::cancel::{HARMLESS, send};
 use super::cuda::{engine, faulty_daemon_in};
-use super::serve::atoll;
+use super::serve::{Daemon, atoll};
 use anyhow::{Context, Result, ensure};
 use atoll_engine::{
     Class, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, ShareClient, ShareRequest, ShareSpec, Tenant,
@@ -123,18 +123,35 @@ fn instances_are_bound_to_whole_groups_of_units_and_billed_for_them() -> Result<
     Ok(())
 }
 
+/// The instance `half` of a daemon serves a request; returns its share.
+fn served(folder: &Path, daemon: &Daemon) -> Result<serde_json::Value> {
+    let answered = answer(send(&daemon.http, HARMLESS, r#"{"instance": "half"}"#)?)?;
+    ensure!(answered.starts_with("HTTP/1.1 200"), "{answered}");
+    let half = listed(folder, "half")?;
+    ensure!(half["received_s"].as_f64().is_some_and(|received| received > 0.0), "its quota applies: {half}");
+    Ok(half)
+}
+
 #[test]
 fn instances_of_a_gpu_that_cannot_be_divided_say_so() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let daemon = faulty_daemon_in(folder.path(), &["--compute-units", "4"], "units=8", &[])?;
+    let said = create(folder.path(), "half", "50", &[])?;
+    ensure!(said.contains("half is not bound to compute units of cuda:0: the device cannot be divided"), "{said}");
+    let half = served(folder.path(), &daemon)?;
+    ensure!(half["area"].is_null() && half["compute_units"] == 4, "{half}");
+    Ok(())
+}
+
+#[test]
+fn the_part_of_a_gpu_that_mps_leaves_is_divided_among_instances() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let service = folder.path().join("mps");
     let variables = stand_in::install_mps(folder.path(), &service)?;
     let daemon = faulty_daemon_in(folder.path(), &["--mps", "50"], "units=8", &variables)?;
-    let said = create(folder.path(), "half", "50", &[])?;
-    ensure!(said.contains("half is not bound to compute units of cuda:0: the device cannot be divided"), "{said}");
-    let answered = answer(send(&daemon.http, HARMLESS, r#"{"instance": "half"}"#)?)?;
-    ensure!(answered.starts_with("HTTP/1.1 200"), "{answered}");
-    let half = listed(folder.path(), "half")?;
-    ensure!(half["received_s"].as_f64().is_some_and(|received| received > 0.0), "its quota applies: {half}");
+    create(folder.path(), "half", "50", &[])?;
+    let half = served(folder.path(), &daemon)?;
+    ensure!(half["compute_units"] == 4 && half["area"]["units"] == 2 && half["unbound"].is_null(), "{half}");
     drop(daemon);
     let journal = std::fs::read_to_string(service.join("journal"))?;
     let control = journal.lines().find_map(|line| line.strip_prefix("start")?.trim().parse::<i32>().ok());

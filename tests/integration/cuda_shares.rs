@@ -3,6 +3,7 @@
 
 use super::cancel::{HARMLESS, send};
 use super::cuda::{engine, faulty_daemon_in};
+use super::executors::wait_until;
 use super::serve::{Daemon, atoll};
 use anyhow::{Context, Result, ensure};
 use atoll_engine::{
@@ -152,11 +153,17 @@ fn the_part_of_a_gpu_that_mps_leaves_is_divided_among_instances() -> Result<()> 
     create(folder.path(), "half", "50", &[])?;
     let half = served(folder.path(), &daemon)?;
     ensure!(half["compute_units"] == 4 && half["area"]["units"] == 2 && half["unbound"].is_null(), "{half}");
-    drop(daemon);
-    let journal = std::fs::read_to_string(service.join("journal"))?;
-    let control = journal.lines().find_map(|line| line.strip_prefix("start")?.trim().parse::<i32>().ok());
-    let control = Pid::from_raw(control.context("a control daemon")?).context("a number")?;
-    // It may have ended with its last client.
-    let _ = kill_process(control, Signal::KILL);
-    Ok(())
+    end_service(&daemon, &service.join("journal"))
+}
+
+/// Ends a daemon that shares its GPU, and then the control daemon that it started.
+fn end_service(daemon: &Daemon, journal: &Path) -> Result<()> {
+    let journal = || std::fs::read_to_string(journal).unwrap_or_default();
+    let first = |what: &str| journal().lines().find_map(|line| line.strip_prefix(what)?.trim().parse::<i32>().ok());
+    let (control, executor) = first("start").zip(first("client")).context("a control daemon and its client")?;
+    let kill =
+        |process: i32| -> Result<()> { Ok(kill_process(Pid::from_raw(process).context("a number")?, Signal::KILL)?) };
+    kill(daemon.process().id() as i32)?;
+    wait_until("the executor detached", || Ok(journal().lines().any(|line| line == format!("gone {executor}"))))?;
+    kill(control)
 }

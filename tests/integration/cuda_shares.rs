@@ -3,7 +3,8 @@
 
 use super::cancel::{HARMLESS, send};
 use super::cuda::{engine, faulty_daemon_in};
-use super::serve::atoll;
+use super::executors::wait_until;
+use super::serve::{Daemon, atoll};
 use anyhow::{Context, Result, ensure};
 use atoll_engine::{
     Class, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, ShareClient, ShareRequest, ShareSpec, Tenant,
@@ -123,23 +124,46 @@ fn instances_are_bound_to_whole_groups_of_units_and_billed_for_them() -> Result<
     Ok(())
 }
 
+/// The instance `half` of a daemon serves a request; returns its share.
+fn served(folder: &Path, daemon: &Daemon) -> Result<serde_json::Value> {
+    let answered = answer(send(&daemon.http, HARMLESS, r#"{"instance": "half"}"#)?)?;
+    ensure!(answered.starts_with("HTTP/1.1 200"), "{answered}");
+    let half = listed(folder, "half")?;
+    ensure!(half["received_s"].as_f64().is_some_and(|received| received > 0.0), "its quota applies: {half}");
+    Ok(half)
+}
+
 #[test]
 fn instances_of_a_gpu_that_cannot_be_divided_say_so() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let daemon = faulty_daemon_in(folder.path(), &["--compute-units", "4"], "units=8", &[])?;
+    let said = create(folder.path(), "half", "50", &[])?;
+    ensure!(said.contains("half is not bound to compute units of cuda:0: the device cannot be divided"), "{said}");
+    let half = served(folder.path(), &daemon)?;
+    ensure!(half["area"].is_null() && half["compute_units"] == 4, "{half}");
+    Ok(())
+}
+
+#[test]
+fn the_part_of_a_gpu_that_mps_leaves_is_divided_among_instances() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let service = folder.path().join("mps");
     let variables = stand_in::install_mps(folder.path(), &service)?;
     let daemon = faulty_daemon_in(folder.path(), &["--mps", "50"], "units=8", &variables)?;
-    let said = create(folder.path(), "half", "50", &[])?;
-    ensure!(said.contains("half is not bound to compute units of cuda:0: the device cannot be divided"), "{said}");
-    let answered = answer(send(&daemon.http, HARMLESS, r#"{"instance": "half"}"#)?)?;
-    ensure!(answered.starts_with("HTTP/1.1 200"), "{answered}");
-    let half = listed(folder.path(), "half")?;
-    ensure!(half["received_s"].as_f64().is_some_and(|received| received > 0.0), "its quota applies: {half}");
-    drop(daemon);
-    let journal = std::fs::read_to_string(service.join("journal"))?;
-    let control = journal.lines().find_map(|line| line.strip_prefix("start")?.trim().parse::<i32>().ok());
-    let control = Pid::from_raw(control.context("a control daemon")?).context("a number")?;
-    // It may have ended with its last client.
-    let _ = kill_process(control, Signal::KILL);
-    Ok(())
+    create(folder.path(), "half", "50", &[])?;
+    let half = served(folder.path(), &daemon)?;
+    ensure!(half["compute_units"] == 4 && half["area"]["units"] == 2 && half["unbound"].is_null(), "{half}");
+    end_service(&daemon, &service.join("journal"))
+}
+
+/// Ends a daemon that shares its GPU, and then the control daemon that it started.
+fn end_service(daemon: &Daemon, journal: &Path) -> Result<()> {
+    let journal = || std::fs::read_to_string(journal).unwrap_or_default();
+    let first = |what: &str| journal().lines().find_map(|line| line.strip_prefix(what)?.trim().parse::<i32>().ok());
+    let (control, executor) = first("start").zip(first("client")).context("a control daemon and its client")?;
+    let kill =
+        |process: i32| -> Result<()> { Ok(kill_process(Pid::from_raw(process).context("a number")?, Signal::KILL)?) };
+    kill(daemon.process().id() as i32)?;
+    wait_until("the executor detached", || Ok(journal().lines().any(|line| line == format!("gone {executor}"))))?;
+    kill(control)
 }

@@ -24,8 +24,8 @@ impl KernelDevice for InterpBench {
     type Loaded = InterpKernel;
 
     fn load(&mut self, kernel: &Kernel<'_>) -> Result<InterpKernel, BenchError> {
-        let program = Program::new(kernel.module, kernel.entry)?;
-        Ok(InterpKernel { program, signature: Signature::of(kernel)? })
+        let signature = Signature::of(kernel)?;
+        Ok(InterpKernel { program: Program::new(kernel.module, kernel.entry)?, signature })
     }
 
     fn launch(

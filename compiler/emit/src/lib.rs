@@ -69,6 +69,12 @@ pub trait Emit {
     /// Converts a float to f16 in a rounding mode other than to nearest.
     fn half_directed(&mut self, value: &Val, rounding: Rounding) -> Val;
 
+    /// A float that is about to be rounded to f16. A target whose LLVM computes a product and its
+    /// rounding wrongly in one instruction hides here where the float comes from.
+    fn before_half(&mut self, value: &Val) -> Val {
+        value.clone()
+    }
+
     /// Records that the text calls a routine, which the target then adds to the module.
     fn use_routine(&mut self, routine: math::Routine);
 

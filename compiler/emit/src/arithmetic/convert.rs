@@ -184,7 +184,10 @@ impl<E: Emit> Arithmetic<'_, E> {
         let value = self.saturated(inst, value);
         let half = match to {
             ScalarType::F32 | ScalarType::F64 => return value,
-            _ if rounding == Rounding::Nearest => self.float_to_half(&value, to),
+            _ if rounding == Rounding::Nearest => {
+                let value = self.0.before_half(&value);
+                self.float_to_half(&value, to)
+            }
             _ if is_brain(to) => self.brain_directed(&value, rounding),
             _ => self.0.half_directed(&value, rounding),
         };

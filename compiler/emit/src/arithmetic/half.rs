@@ -82,7 +82,10 @@ impl<E: Emit> Arithmetic<'_, E> {
                 let zero = float(a.ty, -0.0);
                 self.fused_brain(a, b, &zero)
             }
-            ("mul", [a, b]) => self.w().bin("fmul", a, b),
+            ("mul", [a, b]) => {
+                let product = self.w().bin("fmul", a, b);
+                self.0.before_half(&product)
+            }
             ("fma", [a, b, c]) if is_brain(ty) => self.fused_brain(a, b, c),
             ("fma", [a, b, c]) => self.fused_half(a, b, c),
             ("min" | "max", [first, rest @ ..]) if !rest.is_empty() => {

@@ -15,7 +15,9 @@ fn thread_kernel(code: &str) -> String {
 .visible .entry op(.param .u64 out)
 {{
     .reg .pred %p, %q;
+    .reg .b16 %h, %k;
     .reg .b32 %t, %lane, %tile, %r, %a;
+    .reg .f32 %f;
     .reg .b64 %at, %out;
     .shared .align 4 .b8 words[512];
     ld.param.u64 %out, [out];
@@ -74,6 +76,15 @@ fn a_barrier_of_all_threads_may_have_a_number() {
                 sub.u32 %r, 380, %r; mov.u32 %a, words; add.u32 %a, %a, %r; ld.shared.u32 %r, [%a];";
     check(code, |t| 95 - t);
     check("setp.gt.u32 %p, %t, 89; barrier.red.popc.u32 %r, 7, %p;", |_| 6);
+}
+
+/// A product of f32 and f16 that is rounded to f16, of which one factor is an integer.
+#[test]
+fn a_product_of_f16_keeps_the_sign_of_its_zero() {
+    let code = "and.b32 %a, %t, 31; cvt.rn.f32.s32 %f, %a; cvt.rn.f16.f32 %h, %f; cvt.u16.u32 %k, %a; \
+                or.b16 %k, %k, 0x8000; mul.f16 %h, %h, %k; cvt.u32.u16 %r, %h;";
+    // One factor is −n times the least subnormal number.
+    check(code, |t| 0x8000 | (t % 32) * (t % 32));
 }
 
 /// Waits for as many cycles or nanoseconds as its parameter says.

@@ -242,6 +242,12 @@ impl Emit for Emitter<'_> {
         self.half_towards(value, rounding)
     }
 
+    /// LLVM 22 makes a product that is rounded to f16 a `v_fma_mixlo_f16` with an addend of +0, so
+    /// a product of −0 would become +0.
+    fn before_half(&mut self, value: &Val) -> Val {
+        self.w.value(value.ty, format_args!("call {} asm \"\", \"=v,0\"({value})", value.ty))
+    }
+
     fn use_routine(&mut self, routine: Routine) {
         self.math.insert(routine);
     }

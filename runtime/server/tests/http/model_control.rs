@@ -100,7 +100,7 @@ fn poll_notices_changed_labels_and_does_not_open_pipes() {
     assert!(largest().contains(":3:d"), "{}", largest());
     std::fs::write(&labels, "e\nf\ng\nother").unwrap();
     eventually(|| largest().contains(":3:other"));
-    // A pipe has no end, and nobody writes to it.
+    // No process writes to the pipe.
     std::fs::remove_file(&labels).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, &labels, rustix::fs::Mode::RUSR).unwrap();
     write_bundle(&daemon.repository().join("new.kg"));

@@ -2,8 +2,7 @@
 //! its executor, and the daemon still answers other tenants. The machine boots Debian's kernel
 //! under QEMU. The daemon runs as root with control groups, as a plain user with a delegated group,
 //! and without groups. `service.rs` installs the package in a machine with systemd. `tests/vm` has
-//! the files of the machines. Full runs only: a machine takes a minute or two without KVM, which is
-//! used where it is.
+//! the files of the machines. Full runs only: a machine takes a minute or two without KVM.
 
 mod service;
 
@@ -83,21 +82,12 @@ fn boot(mode: &str) -> Result<Option<Report>> {
     run(&kernel, &files, MEMORY_MIB, mode, folder.path()).map(Some)
 }
 
-/// How QEMU runs a machine: with KVM where it can, otherwise by translation.
-fn accelerators() -> Vec<String> {
-    let chosen = std::env::var("ATOLL_VM_ACCEL").map(|accelerator| vec![accelerator]);
-    let all = chosen.unwrap_or_else(|_| vec!["kvm".into(), "tcg,thread=multi".into()]);
-    all.into_iter().flat_map(|accelerator| ["-accel".into(), accelerator]).collect()
-}
-
 /// Boots a machine with an initramfs. `mode` is for its scenario.
 fn run(kernel: &Path, files: &Path, memory_mib: u32, mode: &str, folder: &Path) -> Result<Report> {
     let console = folder.join("console");
+    let accelerator = std::env::var("ATOLL_VM_ACCEL").unwrap_or_else(|_| "tcg,thread=multi".into());
     let mut machine = Command::new("qemu-system-x86_64")
-        .args(accelerators())
-        // Some hosts that are virtual machines do not let KVM set the register of this feature.
-        .args(["-cpu", "max,-arch-capabilities"])
-        .args(["-M", "q35", "-smp", "2", "-m", &memory_mib.to_string()])
+        .args(["-accel", &accelerator, "-cpu", "max", "-M", "q35", "-smp", "2", "-m", &memory_mib.to_string()])
         .args(["-display", "none", "-nodefaults", "-no-reboot", "-serial"])
         .arg(format!("file:{}", console.display()))
         .args(["-append", &format!("console=ttyS0 quiet panic=-1 atoll.mode={mode}")])

@@ -143,28 +143,6 @@ chown atoll:atoll /etc/atoll/keys.json
 systemctl reload atoll.service
 if await refuses one; then echo "after the revocation: $(status one) $(status two)"; fi
 if [ "$(property MainPID)" = "$pid" ]; then echo "the same process"; fi
-echo "== deploy"
-# A tenant exceeds its memory while the service has 1 GiB. Root calls over the control socket.
-cat /guest/atoll.toml >>/etc/atoll/atoll.toml
-printf '[Service]\nMemoryMax=1G\n' >/etc/systemd/system/atoll.service.d/memory.conf
-systemctl daemon-reload
-systemctl restart atoll.service
-pid=$(property MainPID)
-victim() { atoll fn invoke affine x=1 b=1 --shape x=2 --tenant victim; }
-atoll fn deploy /guest/affine.kg --tenant victim
-victim
-atoll fn deploy /guest/hoard.kg --tenant intruder --private
-echo "== executors"
-for group in $(find /sys/fs/cgroup -type d -name 'executor-*'); do
-    echo "$group"
-    for file in memory.max pids.max cpu.max; do echo "$file $(cat "$group/$file")"; done
-done
-echo "== intruder"
-atoll fn invoke hoard --tenant intruder 2>&1
-echo "== victim"
-victim
-if [ "$(property MainPID)" = "$pid" ]; then echo "the same process"; fi
-systemctl show -p NRestarts -p MemoryMax atoll.service
 rm -r /etc/systemd/system/atoll.service.d
 systemctl daemon-reload
 echo "== purge"

@@ -1,8 +1,7 @@
 //! The installed service in a Debian 12 with systemd: reached through its sockets, restarted under
-//! load, hung and killed, reloaded with other keys, attacked by a tenant, stopped during a request,
-//! and purged.
+//! load, hung and killed, reloaded with other keys, stopped during a request, and purged.
 
-use super::{LIMIT, Report, kernel, run};
+use super::{Report, kernel, run};
 use crate::functions::{grind_sources, manifest};
 use crate::packaging::package;
 use anyhow::{Context, Result, ensure};
@@ -43,16 +42,13 @@ fn boot() -> Result<Option<Report>> {
     let path = |name: &str| folder.path().join(name);
     // QEMU's own CPU has no AVX-512.
     let options = CompileOptions { targets: vec!["host-x86-64-v3".parse()?], ..CompileOptions::default() };
-    for function in ["affine", "hoard"] {
-        pack(&manifest(function), &path(function).with_extension("kg"), &options, &Silent)?;
-    }
+    pack(&manifest("affine"), &path("affine.kg"), &options, &Silent)?;
     pack(&grind_sources(folder.path(), 1)?, &path("grind.kg"), &options, &Silent)?;
     std::fs::write(path("request.json"), REQUEST)?;
     let package = package(folder.path())?;
     let files = path("files");
     let mut making = Command::new(root().join("tests/vm/service.sh"));
-    let config = root().join("tests/vm/atoll.toml");
-    let guests = [path("affine.kg"), path("grind.kg"), path("hoard.kg"), path("request.json"), config];
+    let guests = [path("affine.kg"), path("grind.kg"), path("request.json")];
     let output = making.arg(&files).arg(package).args(guests).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // systemd's own lines would stand between those of the scenario.
@@ -93,13 +89,6 @@ fn the_installed_service_is_restarted_under_load_and_purged() -> Result<()> {
     // Keys change by a reload of the same process.
     let keys = ["before the reload: 200 401", "after the reload: 200 200", "after the revocation: 401 200"];
     holds("keys", &[&keys[..], &["the same process"]].concat())?;
-    // A tenant that exceeds its memory loses its executor. The service has 1 GiB and goes on.
-    let groups = report.section("executors")?;
-    let within = |line: &str| line.starts_with("/sys/fs/cgroup/system.slice/atoll.service/");
-    ensure!(groups.lines().any(within) && groups.contains("cpu.max 150000 100000"), "{groups}");
-    let told = report.section("deploy")?.contains(LIMIT) || report.section("intruder")?.contains(LIMIT);
-    ensure!(told, "{}", report.0);
-    holds("victim", &["4.000000", "the same process", "MemoryMax=1073741824"])?;
     let left = report.section("left")?;
     let left: Vec<&str> = left.lines().filter(|line| !line.starts_with("curl: ")).collect();
     ensure!(left.is_empty(), "{left:?}");

@@ -1,5 +1,7 @@
 //! The interface of the engine to other threads.
 
+mod reports;
+
 use crate::chain::Chain;
 use crate::clock;
 use crate::config::{EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
@@ -8,14 +10,12 @@ use crate::error::{EngineError, InvokeError};
 use crate::event::{Command, Submission};
 use crate::function::{Function, FunctionId};
 use crate::padding_thread::PaddingThread;
-use crate::recorder::TraceBatch;
 use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
 use crate::residency::ResidencyChanges;
 use crate::session::{Session, SessionId, Sessions};
 use crate::share::{InstanceMemory, ShareClient};
 use crate::shared::{Inbox, Shared};
 use crate::staging::Stager;
-use crate::statistics::EngineStatistics;
 use crate::strings;
 use crate::worker::{Parts, Worker};
 use atoll_core::residency::{RESIDENCY_POLICIES, residency_policy_by_name};
@@ -161,17 +161,6 @@ impl EngineHandle {
     /// Reclaims the constants of a function if no invocation needs them. Does not wait.
     pub fn reclaim(&self, function: &FunctionKey) {
         self.send(Command::Reclaim { key: function.clone() });
-    }
-
-    /// Whether the constants of a function are on the device or being loaded.
-    pub fn holds_constants(&self, function: &FunctionKey) -> bool {
-        self.shared.find(function).is_some_and(|function| function.is_resident())
-    }
-
-    /// The functions whose constants came to the device (`true`) or left it since the last call,
-    /// and those of [`EngineHandle::preload`].
-    pub fn take_residency(&self) -> Vec<(FunctionKey, bool)> {
-        self.shared.residency.take()
     }
 
     /// Whether the device is lost. A lost device stays lost.
@@ -356,29 +345,6 @@ impl EngineHandle {
     /// answered at once; the batch continues for the others.
     pub fn cancel(&self, id: InvocationId) {
         self.send(Command::Cancel(id));
-    }
-
-    /// Statistics of the engine. All zero once it has stopped, with the device marked as lost if
-    /// the engine's thread panicked.
-    pub fn statistics(&self) -> EngineStatistics {
-        let mut statistics = self.ask(|answer| Command::Statistics { answer }).unwrap_or_else(|| {
-            let mut stopped = EngineStatistics::default();
-            stopped.device.lost =
-                self.is_lost().then(|| "the thread that drives it panicked; restart the daemon".into());
-            stopped
-        });
-        // Done on this thread rather than the engine's, because the system checks every page.
-        for function in &mut statistics.functions {
-            let bundle = self.shared.find(&function.key).map(|function| Arc::clone(&function.bundle));
-            function.memory.constant_host_bytes = bundle.and_then(|bundle| bundle.weights_in_memory()).unwrap_or(0);
-        }
-        statistics
-    }
-
-    /// Trace records from a position on ([`TraceBatch::next`] of the previous batch; 0 is the
-    /// oldest record kept), or, if `None`, from now on. Returns `None` once the engine has stopped.
-    pub fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {
-        self.ask(|answer| Command::Trace { from, answer })
     }
 
     /// Does all checks that do not need the device.

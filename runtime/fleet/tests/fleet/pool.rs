@@ -277,11 +277,11 @@ fn chains_go_to_a_device_that_has_all_their_functions() {
 #[test]
 fn chains_use_all_devices() {
     let (fleet, notes) = pool(2, "cost");
-    ["f", "g"].iter().for_each(|name| drop(load(&fleet, name, &bundle("t", 10, 0), None).unwrap()));
-    (0..4).for_each(|_| drop(fleet.submit(chain(&["f", "g"]), ignore())));
+    ["f", "g"].iter().for_each(|name| _ = load(&fleet, name, &bundle("t", 10, 0), None).unwrap());
+    (0..4).for_each(|_| _ = fleet.submit(chain(&["f", "g"]), ignore()));
     assert_eq!(held(&notes), [2, 2]);
     (0..2).for_each(|_| notes[1].answer(Ok(())));
-    (0..2).for_each(|_| drop(fleet.submit(chain(&["f", "g"]), ignore())));
+    (0..2).for_each(|_| _ = fleet.submit(chain(&["f", "g"]), ignore()));
     assert_eq!(held(&notes), [2, 2], "those that have ended do not count");
     fleet.set_drained("host:0", true).unwrap();
     fleet.submit(chain(&["f", "g"]), ignore());

@@ -202,7 +202,6 @@ mod tests {
                 placed: Some(TaskId(9)),
                 preemptions: 1,
                 cold_start: false,
-                load_ns: 0,
                 batch: 1,
                 replied_ns: 900,
             }),

@@ -174,7 +174,7 @@ mod tests {
         let arrivals = [(0, 0), (1, 1), (40, 0)].map(|(at, function)| Arrival { at_ns: at * MS, function });
         for policy in PLACEMENTS {
             let pool = PoolConfig::new(policy);
-            let cluster = cluster(pool, &times, &traits(&["host 1", "host 1", "host 2"]), &arrivals);
+            let cluster = cluster(pool, &times, &traits(&["host 1", "host 1", "host 2"]), &[1.0; 3], &arrivals);
             let kinds: Vec<u16> = cluster.devices.iter().map(|device| device.kind.0).collect();
             assert_eq!(kinds, [0, 0, 2]);
             let report = simulate_cluster(&cluster);

@@ -134,7 +134,7 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 55] = [
+const WITHOUT_DEVICE: [&str; 57] = [
     "atoll_access_log_dropped_total",
     "atoll_cuda_flushes_total",
     "atoll_cuda_launches_total",
@@ -161,6 +161,8 @@ const WITHOUT_DEVICE: [&str; 55] = [
     "atoll_models",
     "atoll_otlp_spans_dropped_total",
     "atoll_otlp_spans_exported_total",
+    "atoll_pool_placements_total",
+    "atoll_pool_rejections_total",
     "atoll_pool_waiting",
     "atoll_bundle_copies_bytes",
     "atoll_http_responses_total",

@@ -21,7 +21,7 @@ const DOUBLED_MAX: u32 = 8;
 
 /// At this interval, one request runs without a reservation although it would be rejected because of
 /// its deadline. Otherwise one exceptional measurement could reject all later requests of a graph.
-/// Requests with a price limit never run so, since nobody would pay for more than the limit.
+/// Requests with a price limit never run so, since it would not be paid beyond the limit.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 
 /// The costs of a graph, valid for its present functions. A graph whose functions changed gets a

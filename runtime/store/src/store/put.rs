@@ -71,13 +71,7 @@ impl Store {
     }
 
     /// Reserves room in a quota.
-    fn reserve(
-        &self,
-        tenant: &Tenant,
-        quota: &Quota,
-        class: Class,
-        bytes: u64,
-    ) -> Result<Reservation<'_>, StoreError> {
+    fn reserve(&self, tenant: &Tenant, quota: &Quota, class: Class, bytes: u64) -> Result<Reservation<'_>, StoreError> {
         let mut state = self.lock();
         quota.admits(&state.used_and_reserved(tenant), class, bytes)?;
         state.reserved.entry(tenant.clone()).or_default().add(class, bytes);

@@ -208,7 +208,7 @@ impl Run {
     }
 
     /// Checks that no client starves: one that has had work for [`BUSY_WINDOWS`] has received at
-    /// least a quarter of its request. Nobody arranges the clients of this run, whose partitions
+    /// least a quarter of its request. The clients of this run are not arranged and their partitions
     /// fit badly, so not all of them can get all of it.
     fn check_busy(&mut self) {
         if self.kind != Kind::Plain {

@@ -254,13 +254,8 @@ pub(crate) fn dwell_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     let args = vec![address(TMP), address(OUT), Argument::Int { dtype: DType::U32, value: n.clone() }];
     let grid = [n.ceil_div(i64::from(PER_BLOCK)), 1.into(), 1.into()];
     graph.nodes.truncate(1);
-    let dwell = Node {
-        name: "dwell".into(),
-        kind: NodeKind::Kernel,
-        reads: vec![TMP],
-        writes: vec![OUT],
-        after: vec![],
-    };
+    let dwell =
+        Node { name: "dwell".into(), kind: NodeKind::Kernel, reads: vec![TMP], writes: vec![OUT], after: vec![] };
     graph.nodes.push(dwell);
     image.launches = vec![None, Some(LaunchSpec::new(KernelId(2), grid, args))];
     graph.plan.restore_points = restore_points(&graph);

@@ -371,8 +371,8 @@ fn longer_blocks_pad_as_far_as_the_delay_allows() {
         for permille in [20, 50] {
             let report = run(permille);
             assert!(report.padded_launches > 0, "seed {seed}, {permille}: {report:?}");
-            // Padding itself costs 8 thousandths on this device.
-            let most = strict.mean_latency_us(Class::RealTime) * (1.0 + (f64::from(permille) + 10.0) / 1000.0);
+            // Padding itself costs 8 thousandths on this device, and calls that arrive meanwhile wait, too.
+            let most = strict.mean_latency_us(Class::RealTime) * (1.0 + 1.5 * (f64::from(permille) + 10.0) / 1000.0);
             let mean = report.mean_latency_us(Class::RealTime);
             assert!(mean <= most, "seed {seed}, {permille}: {mean} µs, at most {most}");
             let [more, less] = [&report, &strict].map(|report| report.throughput(Class::BestEffort));

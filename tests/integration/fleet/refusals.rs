@@ -132,7 +132,7 @@ fn requests_end_with_the_cause_when_all_gpus_are_lost() -> Result<()> {
     };
     let ended = std::thread::scope(|scope| -> Result<Vec<(u32, u16, String)>> {
         let models = ["first", "graph", "first", "graph"];
-        let callers: Vec<_> = models.iter().map(|model| scope.spawn(move || until_failure(model))).collect();
+        let callers: Vec<_> = models.map(|model| scope.spawn(move || until_failure(model))).into_iter().collect();
         let trap = || -> Result<()> {
             std::thread::sleep(Duration::from_millis(200));
             // `second` is on one GPU, `first` then only on the other.

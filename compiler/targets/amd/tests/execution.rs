@@ -84,7 +84,7 @@ fn a_product_of_f16_keeps_the_sign_of_its_zero() {
     let code = "and.b32 %a, %t, 31; cvt.rn.f32.s32 %f, %a; cvt.rn.f16.f32 %h, %f; cvt.u16.u32 %k, %a; \
                 or.b16 %k, %k, 0x8000; mul.f16 %h, %h, %k; cvt.u32.u16 %r, %h;";
     // One factor is −n times the least subnormal number.
-    check(code, |t| 0x8000 | (t % 32) * (t % 32));
+    check(code, |t| 0x8000 | ((t % 32) * (t % 32)));
 }
 
 /// Waits for as many cycles or nanoseconds as its parameter says.

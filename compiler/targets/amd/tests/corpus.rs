@@ -38,12 +38,16 @@ DONE:
 }
 ";
 
-#[test]
-fn a_vector_addition_links_for_every_architecture() {
+fn vector_add(architecture: Architecture) -> atoll_target_amd::CodeObject {
     let module = atoll_ptx::parse(VECTOR_ADD).unwrap();
     let shape = atoll_target_amd::KernelShape { name: "add".into(), block: [256, 1, 1] };
+    compile(&module, &[shape], architecture, &Options::default()).unwrap()
+}
+
+#[test]
+fn a_vector_addition_links_for_every_architecture() {
     for architecture in Architecture::ALL {
-        let code = compile(&module, std::slice::from_ref(&shape), architecture, &Options::default()).unwrap();
+        let code = vector_add(architecture);
         let [facts] = &code.kernels[..] else { panic!("{:?}", code.kernels) };
         assert_eq!((facts.params_bytes, facts.kernarg_bytes), (28, 72), "{architecture}");
         assert_eq!(facts.wave_lanes, architecture.wave_lanes(), "{architecture}");
@@ -56,10 +60,8 @@ fn a_vector_addition_links_for_every_architecture() {
 /// The loaders of ROCm 5.0 and 5.1 know no version after 4, and know four of the architectures.
 #[test]
 fn code_has_the_oldest_version_that_its_loaders_know() {
-    let module = atoll_ptx::parse(VECTOR_ADD).unwrap();
-    let shape = atoll_target_amd::KernelShape { name: "add".into(), block: [256, 1, 1] };
     for architecture in Architecture::ALL {
-        let code = compile(&module, std::slice::from_ref(&shape), architecture, &Options::default()).unwrap();
+        let code = vector_add(architecture);
         let is_old = ["gfx906", "gfx908", "gfx90a", "gfx1030"].contains(&architecture.name());
         let version = if is_old { 4 } else { 5 };
         assert_eq!(architecture.code_object_version(), version, "{architecture}");

@@ -107,6 +107,17 @@ fi
 if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(id -u)" = 0 ] && ! command -v buildah >/dev/null; then
     apt_install buildah crun || say "no buildah here; the test of the container images is skipped"
 fi
+# For the tests of the dashboard and of the alerts: a browser, and Prometheus' tool (unpacked, so that no service starts).
+if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ]; then
+    command -v chromium >/dev/null || apt_install chromium || say "no Chromium here; the test of the dashboard is skipped"
+    command -v promtool >/dev/null || (
+        mkdir -p "$ATOLL_CACHE/tools/bin" && cd "$ATOLL_CACHE/tools/bin"
+        apt-get download -q prometheus >"$ATOLL_CACHE/apt.log" 2>&1 &&
+            dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool
+        rm -f prometheus_*.deb
+        [ -x promtool ]
+    ) || say "no promtool here; the alerts are not checked"
+fi
 # Ray and Ray Serve (300 MB), only for their tests in `make test-full`.
 ray_version=2.60.0
 if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import ray, ray.serve; assert ray.__version__ == '$ray_version'" 2>/dev/null; then

@@ -77,6 +77,7 @@ mod shutdown;
 mod tensors;
 mod threads;
 mod tls;
+mod watched;
 
 pub use access_log::{AccessLogConfig, AccessLogFormat};
 pub use bytes::parse_bytes;

@@ -7,9 +7,10 @@ use crate::cuda;
 use crate::grpc;
 use crate::identity::{Peer, Reason};
 use crate::limits::{HEADERS_BYTES_MAX, STREAMS_BROKEN_MAX, STREAMS_PER_CONNECTION_MAX, STREAMS_RESET_MAX};
-use crate::places::{Closed, ConnectionLimits, Place, Places, Seat, Watched};
+use crate::places::{Closed, ConnectionLimits, Place, Places, Seat};
 use crate::shutdown::stopped;
 use crate::tls::{Tls, Wire};
+use crate::watched::Watched;
 use axum::Router;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
@@ -328,7 +329,7 @@ async fn until_end<C: Future<Output = hyper::Result<()>>>(
             served.await
         }
         () = place.closing() => {
-            if place.is_busy() && place.is_dispensable() {
+            if place.is_busy() && place.give_up() {
                 // The body of its request may never arrive, and a new connection waits for the
                 // place.
                 return Ok(());
@@ -339,7 +340,7 @@ async fn until_end<C: Future<Output = hyper::Result<()>>>(
                     result = served.as_mut() => break result,
                     // A request that arrived at the same moment is answered first, unless its body
                     // arrives too slowly.
-                    () = tokio::time::sleep(CLOSE_GRACE) => if place.is_dispensable() { break Ok(()) },
+                    () = tokio::time::sleep(CLOSE_GRACE) => if place.give_up() { break Ok(()) },
                 }
             }
         }

@@ -13,20 +13,18 @@ use crate::limits;
 use crate::progress::{Progress, Stall};
 use crate::tls::Wire;
 use std::collections::HashMap;
-use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
-use tokio::time::Sleep;
 
 /// A connection that began to send a request head less than this ago is not closed to make room:
 /// most heads are complete by then. One that has been idle for less is closed only if there is no
 /// other.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
+
+/// The port of metrics and health has at least so many places, however few the others have.
+const CONNECTIONS_MIN: usize = 16;
 
 /// Limits on the number of connections of a port and on their idle time.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +52,14 @@ pub struct ConnectionLimits {
 impl ConnectionLimits {
     /// The default limits, with at most a quarter of the process's open-file limit as connections.
     pub fn for_open_files(files: u64) -> ConnectionLimits {
-        let most = usize::try_from(files / 4).unwrap_or(usize::MAX).clamp(16, limits::CONNECTIONS_MAX);
+        let most = usize::try_from(files / 4).unwrap_or(usize::MAX).clamp(CONNECTIONS_MIN, limits::CONNECTIONS_MAX);
         ConnectionLimits { most, ..ConnectionLimits::default() }
+    }
+
+    /// The limits of the port of metrics and health. Whoever reads it on a new connection each time
+    /// needs no place that another one may have to leave.
+    pub(crate) fn of_metrics(self) -> ConnectionLimits {
+        ConnectionLimits { most: self.most.max(CONNECTIONS_MIN), ..self }
     }
 }
 
@@ -141,6 +145,8 @@ pub(crate) struct Place {
     all: Arc<AtomicUsize>,
     sending_head: AtomicBool,
     closing: AtomicBool,
+    /// Whether its requests are given up: it ends without waiting for them.
+    given_up: AtomicBool,
     /// Whether the next answer closes the connection, because the server stops.
     leaving: AtomicBool,
     /// Start of the current activity, or the last traffic while idle, in milliseconds since
@@ -159,6 +165,7 @@ impl Place {
             all,
             sending_head: AtomicBool::new(false),
             closing: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             since_ms: AtomicU64::new(0),
             epoch,
@@ -202,8 +209,26 @@ impl Place {
 
     /// Whether the connection may be closed to make room: it runs no request, or all of its requests
     /// are stalled.
-    pub(crate) fn is_dispensable(&self) -> bool {
+    fn is_dispensable(&self) -> bool {
         !self.is_busy() || self.stalls().is_some()
+    }
+
+    /// Gives up the requests of a connection that has to close, if all of them are stalled. Returns
+    /// whether the connection may end now.
+    pub(crate) fn give_up(&self) -> bool {
+        let ends = self.is_dispensable();
+        if ends {
+            self.given_up.store(true, Ordering::Relaxed);
+        }
+        ends
+    }
+
+    /// Whether the connection was asked to close and will soon free its place. A request that is
+    /// given up is no longer stalled, since nothing of it arrives any more; its connection ends all
+    /// the same.
+    fn is_making_room(&self) -> bool {
+        let gives_up = || self.given_up.load(Ordering::Relaxed) || self.is_dispensable();
+        self.activity() == Activity::Closing && gives_up()
     }
 
     /// Duration of the current activity.
@@ -232,14 +257,14 @@ impl Place {
     /// bytes of a CUDA session are its credentials and greeting. In HTTP/2 they
     /// may be something else, such as a ping, and a head takes only a few frames; so there a
     /// connection counts as busy only when a request begins.
-    fn note_read(&self, wire: Wire) {
+    pub(crate) fn note_read(&self, wire: Wire) {
         if wire != Wire::Http2 && self.activity() == Activity::Idle {
             self.touch();
             self.sending_head.store(true, Ordering::Relaxed);
         }
     }
 
-    fn note_write(&self, wire: Wire) {
+    pub(crate) fn note_write(&self, wire: Wire) {
         if wire != Wire::Http2 && self.activity() == Activity::Idle {
             self.touch();
         }
@@ -334,7 +359,7 @@ impl Places {
                     taken.insert(id, place.clone());
                     return Seat { places: self.clone(), id, place };
                 }
-                if !taken.values().any(|place| place.activity() == Activity::Closing && place.is_dispensable()) {
+                if !taken.values().any(|place| place.is_making_room()) {
                     self.make_room(&taken);
                 }
             }
@@ -388,97 +413,77 @@ impl Places {
     }
 }
 
-/// A stream that reports its traffic to the connection's place, and fails when the client reads
-/// nothing for too long.
-pub(crate) struct Watched<S> {
-    stream: S,
-    place: Arc<Place>,
-    wire: Wire,
-    write_pause: Duration,
-    counts: Arc<ClosedCounts>,
-    /// The timer of `write_pause`. It runs while bytes wait for the client.
-    waits: Option<Pin<Box<Sleep>>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::pin::{Pin, pin};
+    use std::task::Waker;
 
-impl<S> Watched<S> {
-    pub(crate) fn new(
-        stream: S,
-        place: Arc<Place>,
-        wire: Wire,
-        write_pause: Duration,
-        counts: Arc<ClosedCounts>,
-    ) -> Watched<S> {
-        Watched { stream, place, wire, write_pause, counts, waits: None }
+    fn is_pending(future: Pin<&mut impl Future>) -> bool {
+        future.poll(&mut std::task::Context::from_waker(Waker::noop())).is_pending()
     }
 
-    /// The result of an attempt to write. An error if nothing could be written for `write_pause`.
-    fn written<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if polled.is_ready() {
-            self.waits = None;
-            return polled;
-        }
-        let pause = self.write_pause;
-        let waits = self.waits.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
-        if waits.as_mut().poll(context).is_pending() {
-            return Poll::Pending;
-        }
-        self.waits = None;
-        self.counts.note(Closed::NotReading);
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.place.note_read(self.wire);
-        }
-        polled
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
-        if matches!(polled, Poll::Ready(Ok(_))) {
-            self.place.note_write(self.wire);
-        }
-        self.written(context, polled)
+    /// Makes the one that waits for a place look again.
+    fn looks_again(places: &Places, waits: Pin<&mut impl Future>) {
+        places.freed.notify_one();
+        assert!(is_pending(waits), "no place is free");
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A successful flush does not stop the timer: without TLS a flush does nothing, so it does
-        // not show that the client reads.
-        match Pin::new(&mut self.stream).poll_flush(context) {
-            Poll::Ready(flushed) => Poll::Ready(flushed),
-            Poll::Pending => self.written(context, Poll::Pending),
-        }
+    /// A full port of two connections, each with a request that is stalled, and the number of those
+    /// that were closed to make room.
+    fn full() -> (Arc<Places>, Vec<(Seat, RequestGuard)>, Arc<ClosedCounts>) {
+        let limits = ConnectionLimits { most: 2, stream_pause: Duration::ZERO, ..ConnectionLimits::default() };
+        let counts = Arc::<ClosedCounts>::default();
+        let places = Places::new(limits, counts.clone());
+        let stalled = |id| {
+            let seat = places.take(id).now_or_never().expect("a free place");
+            let request = seat.place.request();
+            // A stream that is silent for longer than `stream_pause`.
+            request.progress.set_stream();
+            while !seat.place.is_dispensable() {
+                std::thread::yield_now();
+            }
+            (seat, request)
+        };
+        let taken = (0..2).map(stalled).collect();
+        (places, taken, counts)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.written(context, polled)
+    /// Removes the one that was asked to close.
+    fn closing(taken: &mut Vec<(Seat, RequestGuard)>) -> (Seat, RequestGuard) {
+        let is_closing = |(seat, _): &(Seat, RequestGuard)| seat.place.activity() == Activity::Closing;
+        let at = taken.iter().position(is_closing).expect("one was asked to close");
+        taken.remove(at)
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        if matches!(polled, Poll::Ready(Ok(_))) {
-            self.place.note_write(self.wire);
-        }
-        self.written(context, polled)
+    #[tokio::test]
+    async fn a_connection_that_gives_its_request_up_is_the_only_one_that_makes_room() {
+        let (places, mut taken, counts) = full();
+        let mut next = pin!(places.take(2));
+        assert!(is_pending(next.as_mut()));
+        let (seat, request) = closing(&mut taken);
+        looks_again(&places, next.as_mut());
+        assert!(seat.place.give_up());
+        // It is no longer stalled, like one whose body has ended.
+        request.progress.begin_arriving(1 << 30);
+        assert!(!seat.place.is_dispensable());
+        looks_again(&places, next.as_mut());
+        assert_eq!(counts.of(Closed::MadeRoom), 1);
+        drop((seat, request));
+        assert_eq!(next.await.id, 2);
+        assert_eq!(taken[0].0.place.activity(), Activity::Request);
     }
 
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+    #[tokio::test]
+    async fn a_connection_whose_request_goes_on_makes_no_room() {
+        let (places, mut taken, counts) = full();
+        let mut next = pin!(places.take(2));
+        assert!(is_pending(next.as_mut()));
+        let (seat, request) = closing(&mut taken);
+        request.progress.begin_arriving(1 << 30);
+        assert!(!seat.place.give_up(), "the rest of its request arrives");
+        looks_again(&places, next.as_mut());
+        assert_eq!(counts.of(Closed::MadeRoom), 2, "the other one has to");
     }
 }

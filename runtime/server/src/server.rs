@@ -290,7 +290,8 @@ impl Server {
         let http_port = port(http, Served::Http1(protocol), tls.clone());
         let serve_http = listen::serve(http_port, stopped.clone(), config.drain);
         // Health and metrics are there while models are loading.
-        let metrics_port = Port { opened: None, ..port(metrics, Served::Http1(beside), metrics_tls) };
+        let metrics_port =
+            Port { opened: None, limits: limits.of_metrics(), ..port(metrics, Served::Http1(beside), metrics_tls) };
         let serve_metrics = listen::serve(metrics_port, stopped.clone(), config.drain);
         let grpc_port = grpc.map(|grpc| {
             let services = grpc::router(app.clone(), callers, stopped.clone());

@@ -39,6 +39,16 @@ fn the_connection_idle_for_longest_makes_room_and_a_busy_one_does_not() {
 }
 
 #[test]
+fn the_port_of_metrics_has_places_of_its_own() {
+    let daemon = daemon(ConnectionLimits { most: 2, ..ConnectionLimits::default() });
+    let mut open: Vec<Connection> = (0..4).map(|_| Connection::open(daemon.metrics)).collect();
+    assert!(open.iter_mut().all(is_alive));
+    let metrics = daemon.metrics();
+    assert!(metrics.contains("atoll_connections_closed_total{reason=\"made_room\"} 0\n"), "{metrics}");
+    assert!(open.iter_mut().all(is_alive));
+}
+
+#[test]
 fn a_head_that_does_not_end_is_cut_off_and_an_idle_connection_is_not() {
     let daemon = daemon(ConnectionLimits { head_timeout: Duration::from_millis(200), ..ConnectionLimits::default() });
     let mut idle = Connection::open(daemon.http);

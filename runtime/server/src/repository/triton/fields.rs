@@ -122,7 +122,7 @@ const FIELDS: &[Known] = &[
     not_honoured("sequence_batching.state.use_growable_memory", "the memory of a state has its largest size")
         .unless(&["false"]),
     not_honoured("sequence_batching.iterative_sequence", "a request is one step").unless(&["false"]),
-    honoured("ensemble_scheduling.step.model_name", "a model of the repository or a deployed function"),
+    honoured("ensemble_scheduling.step.model_name", "a model or ensemble of the repository, or a deployed function"),
     honoured("ensemble_scheduling.step.model_version", "that version; the newest if it is below 1"),
     honoured("ensemble_scheduling.step.input_map", "the tensor of each input"),
     honoured("ensemble_scheduling.step.output_map", "the tensor of each output"),

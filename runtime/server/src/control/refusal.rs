@@ -190,6 +190,7 @@ impl HasRefusalKind for InvokeError {
             InvokeError::DeadlineExceeded => RefusalKind::Deadline,
             InvokeError::Device(_)
             | InvokeError::DeviceLost(_)
+            | InvokeError::ExecutorLost(_)
             | InvokeError::Unavailable(_)
             | InvokeError::SessionLost => RefusalKind::Function,
         }

@@ -168,7 +168,7 @@ impl From<InvokeError> for RequestError {
             | InvokeError::ShuttingDown
             | InvokeError::DeviceLost(_)
             | InvokeError::Unavailable(_) => Kind::Unavailable,
-            InvokeError::Device(_) => Kind::Internal,
+            InvokeError::Device(_) | InvokeError::ExecutorLost(_) => Kind::Internal,
         };
         RequestError::new(kind, error.to_string())
     }

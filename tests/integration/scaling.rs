@@ -120,6 +120,7 @@ fn instances_come_with_the_load_and_go_without_it_and_no_request_is_lost() -> Re
         quota_request: 0.05,
         quota_limit: 0.05,
         gpu_mem: None,
+        latency_ms: None,
     };
     client.create_instance(operators)?;
 
@@ -181,6 +182,7 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
         quota_request: 1.0,
         quota_limit: 1.0,
         gpu_mem: None,
+        latency_ms: None,
     };
     client.create_instance(all)?;
     let (status, text) = call(&setup, 1, &serde_json::json!({ "timeout": 300_000 }))?;

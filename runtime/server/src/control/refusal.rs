@@ -132,6 +132,7 @@ impl HasRefusalKind for InstanceError {
             | InstanceError::Leased(_)
             | InstanceError::Reserved(_)
             | InstanceError::Share(_)
+            | InstanceError::Latency(_)
             | InstanceError::NoPlace { .. } => RefusalKind::BadRequest,
             InstanceError::NoFunction(_) | InstanceError::Unknown(_) => RefusalKind::NotFound,
             InstanceError::Store(error) => error.kind(),

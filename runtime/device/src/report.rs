@@ -67,7 +67,7 @@ pub struct Fault {
 pub enum FaultKind {
     /// It executed `trap`.
     Trap,
-    /// An assertion failed; its message is in [`LaunchReport::printed`].
+    /// An assertion failed. On the host device, its message is in [`LaunchReport::printed`].
     Assert,
     /// It reached code that the compiler considered unreachable.
     Unreachable,

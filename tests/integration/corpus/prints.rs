@@ -2,7 +2,7 @@
 //! reads the arguments directly.
 
 use crate::random_kernels::AMD;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use atoll_tests::seed;
 use atoll_workbench::{
     AmdBench, Arg, Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Launch, Outcome, Verdict, compare,

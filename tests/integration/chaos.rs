@@ -2,10 +2,13 @@
 //! be lost or answered twice, and no resource leaked.
 //!
 //! Each round does one thing to one process, while client processes call functions, chains and a
-//! model, and use objects. A client reports each request before sending it, and its outcome
-//! afterwards; `books.rs` checks the outcomes. From time to time all requests pause, and `audit.rs`
-//! checks the invariants of an idle daemon. `ATOLL_SEED` selects another run: it determines the
-//! order of actions, but not their timing.
+//! model, and use objects. One tenant is hostile: its native code attacks its executor, and its
+//! client misuses each way into the daemon. All others must get what they would get without it.
+//!
+//! A client reports each request before sending it, and its outcome afterwards; `books.rs` checks the
+//! outcomes. From time to time all requests pause, and `audit.rs` checks the invariants of an idle
+//! daemon. `ATOLL_SEED` selects another run: it determines the order of actions, but not their
+//! timing.
 
 mod audit;
 mod books;
@@ -21,7 +24,7 @@ use atoll_tests::{full, seed};
 use audit::Idle;
 use books::Promise;
 use crowd::{Crowd, Member, Shared};
-use house::{FAULTY, Holdings, House, STEADY, VICTIMS, WILD, table_of};
+use house::{FAULTY, HOSTILE, Holdings, House, STEADY, VICTIMS, WILD, table_of};
 use rustix::process::{Signal, kill_process};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -41,7 +44,7 @@ const ACTIONS_SHOWN: usize = 12;
 /// Number of objects that are never removed.
 const PERMANENT_OBJECTS: u32 = 4;
 
-/// Counters shown at the end; the first one must be nonzero.
+/// Counters shown at the end; the first and the last one must be nonzero.
 const COUNTED: [&str; 4] = [
     "atoll_retries_total",
     "atoll_executor_losses_total{cause=\"died\"}",
@@ -136,6 +139,9 @@ impl Chaos {
         self.audit()?;
         self.shared.is_calm.store(false, SeqCst);
         for round in 0..rounds {
+            if round == rounds / 4 {
+                self.gather(&[(HOSTILE, Role::Hostile)]);
+            }
             if round == rounds / 2 {
                 self.gather(&[(FAULTY, Role::Faulty), (WILD, Role::Wild)]);
             }
@@ -315,6 +321,7 @@ impl Chaos {
             self.sums()[0] > 0.0,
             "no request was ever tried again: nothing was under way when executors were killed"
         );
+        ensure!(self.sums()[3] > 0.0, "no executor was ended for what its native code did");
         Ok(())
     }
 

@@ -18,14 +18,15 @@ use crate::control::Setup;
 use crate::functions::packed;
 use crate::tenant_code::forge;
 use anyhow::{Context, Result, bail, ensure};
-use atoll_client::{Call, Class, Client, ClientError, DataType, Deploy, Tensor};
+use atoll_client::{Call, Class, Client, ClientError, Deploy, Tensor};
 use atoll_device::cpus;
 use atoll_hostile_client::hold::HEALTH;
 use atoll_hostile_client::http1::read_answer;
-use atoll_hostile_executor::{Attack, HOW_WORDS, Layout, code, manifest};
+use atoll_hostile_executor::{Attack, Layout, code, manifest};
+use atoll_tests::chaos::call_of;
 use atoll_tests::measured;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -173,16 +174,16 @@ struct Intruder {
 /// The sections of the configuration for such tenants: best-effort work, 64 MiB of device memory,
 /// and trusted code, so that their native code runs as it was sent. The jail has to hold any native
 /// code.
-fn rights(names: &[&str]) -> String {
+pub(crate) fn rights(names: &[&str]) -> String {
     let section = |name: &&str| {
         format!("[tenant.{name}]\ntrusted_code = true\nclass = \"best-effort\"\ndevice_bytes = \"64M\"\n")
     };
     names.iter().map(section).collect()
 }
 
-/// Packs `hostile` with its native code.
-fn pack_hostile(setup: &Setup) -> Result<PathBuf> {
-    let (harmless, hostile) = (setup.path("harmless.kg"), setup.path("hostile.kg"));
+/// Packs `hostile` with its native code into a folder.
+pub(crate) fn pack_hostile(folder: &Path) -> Result<PathBuf> {
+    let (harmless, hostile) = (folder.join("harmless.kg"), folder.join("hostile.kg"));
     packed(&manifest(), &harmless)?;
     let code = code()?;
     forge(&harmless, &hostile, |target| target.code = code.clone())?;
@@ -194,7 +195,7 @@ fn hidden(name: &str) -> Deploy {
 }
 
 impl Intruder {
-    fn new(setup: &Setup, bundle: &std::path::Path, tenant: &str) -> Result<Intruder> {
+    fn new(setup: &Setup, bundle: &Path, tenant: &str) -> Result<Intruder> {
         let mut client = setup.client_of(tenant)?;
         client.deploy(bundle, &hidden("hostile"))?;
         // One compute unit for each CPU that the daemon may use.
@@ -210,11 +211,7 @@ impl Intruder {
     }
 
     fn run_within(&mut self, attack: &Attack, deadline: Option<Duration>) -> Result<Result<Vec<u64>, String>> {
-        let how = attack.how(&self.layout).iter().flat_map(|word| word.to_le_bytes()).collect();
-        let text = attack.text();
-        let call = Call::of("hostile")
-            .input("how", Tensor { datatype: DataType::Uint64, shape: vec![HOW_WORDS as i64], bytes: how })
-            .input("text", Tensor { datatype: DataType::Uint8, shape: vec![text.len() as i64], bytes: text });
+        let call = call_of(attack, &self.layout);
         let call = if let Some(deadline) = deadline { call.deadline(deadline) } else { call };
         match self.client.invoke(call) {
             Ok(answer) => {

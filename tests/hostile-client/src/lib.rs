@@ -6,12 +6,14 @@
 //!   their connection.
 //! - [`http2`]: streams that are reset as soon as they are opened, floods of frames, and requests
 //!   whose clients keep them from ending.
+//! - [`bombs`]: archives that claim more than they hold.
 //! - [`control`]: connections to the control socket that send nothing, and frames that never end and
 //!   carry descriptors.
 //!
 //! The program `hostile_client` runs [`control`] as another user. Not here: the checks of the
 //! daemon during an attack; see `tests/integration/hostile`.
 
+pub mod bombs;
 pub mod control;
 pub mod hold;
 pub mod http1;

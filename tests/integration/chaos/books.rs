@@ -148,7 +148,7 @@ impl Books {
             Request::Drop(digest) => (Named::Object(*digest), false),
             Request::Deploy(name) => (Named::Function(name.clone()), true),
             Request::Remove(name) => (Named::Function(name.clone()), false),
-            Request::Run { keep: None, .. } | Request::Get(_) => return,
+            Request::Run { keep: None, .. } | Request::Get(_) | Request::Attack(_) => return,
         };
         let promise = match entry.outcome {
             Some(Outcome::Right) => is_wanted.then_some(Promise::Kept(turn.salt)),

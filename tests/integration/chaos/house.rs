@@ -4,10 +4,11 @@
 use crate::cancel::without_device;
 use crate::executors::{children, is_child_of, wait_until};
 use crate::functions::{manifest, pack_grind, packed};
+use crate::hostile::{pack_hostile, rights};
 use crate::serve::{Daemon, LOG};
 use anyhow::{Context, Result, ensure};
 use atoll_client::{Class, Client, Deploy, ProcessReport, UsageReport};
-use atoll_tests::chaos::{infer, outputs_of};
+use atoll_tests::chaos::{BOMB, infer, outputs_of};
 use atoll_tests::{http, trained};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,14 +26,18 @@ pub(super) const FAULTY: &str = "faulty";
 /// Tenant whose kernels store to arbitrary addresses.
 pub(super) const WILD: &str = "wild";
 
+/// Tenant whose native code and whose clients attack the daemon.
+pub(super) const HOSTILE: &str = "hostile";
+
 /// Tenants with their functions. `grind` has the constants of a seed.
-const FUNCTIONS: [(&str, &str, Class); 6] = [
+const FUNCTIONS: [(&str, &str, Class); 7] = [
     (STEADY, "grind", Class::RealTime),
     ("a", "grind", Class::BestEffort),
     ("b", "grind", Class::BestEffort),
     ("local", "grind", Class::BestEffort),
     (FAULTY, "faulty", Class::BestEffort),
     (WILD, "wild", Class::BestEffort),
+    (HOSTILE, "hostile", Class::BestEffort),
 ];
 
 /// The seed of a tenant's constants; some tenants share one.
@@ -77,6 +82,8 @@ impl House {
         for name in [FAULTY, WILD] {
             packed(&manifest(name), &folder.path().join(name).with_extension("kg"))?;
         }
+        pack_hostile(folder.path())?;
+        std::fs::write(folder.path().join(BOMB), atoll_hostile_client::bombs::bundle())?;
         let daemon = start(folder.path())?;
         let house = House { folder, daemon, log_bytes: 0, executors: BTreeMap::new() };
         let empty = house.holdings()?;
@@ -222,7 +229,7 @@ impl House {
 /// without a fence.
 fn start(folder: &Path) -> Result<Daemon> {
     let config = folder.join("atoll.toml");
-    std::fs::write(&config, "[default]\ntrusted_code = true\n")?;
+    std::fs::write(&config, format!("[default]\ntrusted_code = true\n{}", rights(&[HOSTILE])))?;
     let config = config.to_string_lossy().into_owned();
     Daemon::start_with(&folder.join("repository"), folder, &[&OPTIONS[..], &["--config", &config]].concat())
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use atoll_control::{
     Answer, Attachments, Blob, Deploy, Frame, Incoming, Outgoing, Progress, Put, Refusal, RefusalKind, Request,
 };
+use atoll_hostile_client::bombs::{CLAIMS_BYTES, claims};
 use atoll_tests::full;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::pwrite;
@@ -83,19 +84,6 @@ fn sparse(bytes: u64, tail: &[u8]) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// The end of a zip archive with a directory of so many members and bytes.
-fn claims(members: u64, bytes: u64) -> Vec<u8> {
-    let mut end = b"PK\x06\x06".to_vec();
-    end.extend([0; 20]);
-    end.extend([members, members, bytes, 0].map(u64::to_le_bytes).concat());
-    end.extend(b"PK\x06\x07\0\0\0\0");
-    end.extend((LARGE - 98).to_le_bytes());
-    end.extend(b"\0\0\0\0PK\x05\x06\0\0\0\0");
-    end.extend([0xff; 12]);
-    end.extend([0; 2]);
-    end
-}
-
 /// Resident memory of the daemon in bytes.
 fn memory(setup: &Setup) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", setup.daemon.process().id()))?;
@@ -121,8 +109,8 @@ fn sparse_bundles_and_the_claims_in_them_take_no_memory_of_the_daemon() -> Resul
         let stored = crate::quotas::files(&state)?;
         for (tail, says) in [
             (Vec::new(), "not a zip archive"),
-            (claims(365_000_000, LARGE - 98), "365000000 members, at most 512 are allowed"),
-            (claims(512, LARGE - 98), "its directory has"),
+            (claims(LARGE, 365_000_000, LARGE - CLAIMS_BYTES), "365000000 members, at most 512 are allowed"),
+            (claims(LARGE, 512, LARGE - CLAIMS_BYTES), "its directory has"),
         ] {
             let file = sparse(LARGE, &tail)?;
             takes_nothing(&setup, &file, others, || {

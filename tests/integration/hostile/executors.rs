@@ -28,7 +28,7 @@ fn system_call(number: u64, arguments: [u64; 6]) -> Attack {
 #[test]
 fn memory_beyond_the_quota_costs_only_the_executor_that_takes_it() -> Result<()> {
     let setup = start(&[], &rights(&["hoarder", "toucher", "sharer"]))?;
-    let bundle = pack_hostile(&setup)?;
+    let bundle = pack_hostile(&setup.path(""))?;
     beside("memory", &setup, |others| {
         // Private memory is limited before it is touched: 2 GiB, and 256 MiB for each compute unit.
         let mut hoarder = Intruder::new(&setup, &bundle, "hoarder")?;
@@ -53,7 +53,7 @@ fn memory_beyond_the_quota_costs_only_the_executor_that_takes_it() -> Result<()>
 #[test]
 fn messages_that_nothing_asked_for_end_their_executor() -> Result<()> {
     let setup = start(&[], &rights(&["teller", "flooder", "babbler", "sender", "ringer"]))?;
-    let bundle = pack_hostile(&setup)?;
+    let bundle = pack_hostile(&setup.path(""))?;
     let report = r#"{"Report":{"launch":7,"fault":null,"printed":"x","printed_lost_bytes":0,"is_last":true}}"#;
     let send = |times, text: &str| Attack::Send { times, text: text.to_owned() };
     beside("messages", &setup, |others| {
@@ -81,7 +81,7 @@ fn messages_that_nothing_asked_for_end_their_executor() -> Result<()> {
 #[test]
 fn forbidden_calls_and_signals_reach_no_other_process() -> Result<()> {
     let setup = start(&[], &rights(&["forker", "killer", "ender"]))?;
-    let bundle = pack_hostile(&setup)?;
+    let bundle = pack_hostile(&setup.path(""))?;
     let daemon = u64::from(setup.daemon.process().id());
     beside("system calls and signals", &setup, |others| {
         // A thread: CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD.
@@ -101,7 +101,7 @@ fn forbidden_calls_and_signals_reach_no_other_process() -> Result<()> {
 #[test]
 fn words_that_are_scribbled_on_are_refused_and_not_believed() -> Result<()> {
     let setup = start(&["--time-limit", "2"], &rights(&["claimer", "scribbler", "vandal"]))?;
-    let bundle = pack_hostile(&setup)?;
+    let bundle = pack_hostile(&setup.path(""))?;
     let began = Instant::now();
     beside("scribbles", &setup, |others| {
         let mut claimer = Intruder::new(&setup, &bundle, "claimer")?;
@@ -134,7 +134,7 @@ fn words_that_are_scribbled_on_are_refused_and_not_believed() -> Result<()> {
 #[test]
 fn a_thread_that_computes_behind_a_forged_completion_is_ended() -> Result<()> {
     let setup = start(&[], &rights(&["forger"]))?;
-    let bundle = pack_hostile(&setup)?;
+    let bundle = pack_hostile(&setup.path(""))?;
     beside("forged completions", &setup, |others| {
         let mut forger = Intruder::new(&setup, &bundle, "forger")?;
         let before = setup.client_of("forger")?.processes()?.executors;

@@ -31,7 +31,7 @@ fn deployments_that_an_executor_does_not_answer_delay_only_their_tenant() -> Res
 fn another_deploys_while_thieves_wait() -> Result<bool> {
     const THIEVES: [&str; 3] = ["stopper-a", "stopper-b", "thief"];
     let setup = start(&["--time-limit", "1"], &rights(&THIEVES))?;
-    let bundle = pack_hostile(&setup)?;
+    let bundle = pack_hostile(&setup.path(""))?;
     // Compiles the code now, so that the deployment during the attack finds it in the cache.
     let mut other = setup.client_of("other")?;
     let urgent = Deploy { class: Some(Class::RealTime), ..Deploy::default() };
@@ -96,7 +96,7 @@ fn another_deploys_while_thieves_wait() -> Result<bool> {
 #[test]
 fn removing_a_function_of_a_busy_executor_delays_no_other() -> Result<()> {
     let setup = start(&["--time-limit", "1"], &rights(&["spinner"]))?;
-    let bundle = pack_hostile(&setup)?;
+    let bundle = pack_hostile(&setup.path(""))?;
     let rounds = if full() { 4 } else { 1 };
     beside("removing functions", &setup, |others| {
         for _ in 0..rounds {

@@ -8,6 +8,7 @@ use super::{Line, Orders, Outcome, Request, Role};
 use crate::http;
 use atoll_client::{Call, Class, Client, ClientError, DataType, Deploy, Digest, RefusalKind, Tensor};
 use atoll_core::rng::Rng;
+use atoll_hostile_executor::Layout;
 use std::io::{self, BufRead as _, Write as _};
 use std::time::{Duration, Instant};
 
@@ -28,17 +29,19 @@ const FAULTS: u64 = 5;
 
 /// A client process.
 pub struct Process {
-    orders: Orders,
-    rng: Rng,
+    pub(super) orders: Orders,
+    pub(super) rng: Rng,
     table: Vec<u32>,
-    requests: u64,
+    pub(super) requests: u64,
     client: Option<Client>,
     kept: Vec<Digest>,
     has_extra: bool,
+    /// Where an attack finds what its executor shares with the daemon.
+    pub(super) layout: Option<Layout>,
 }
 
 /// Why a request failed.
-enum Failure {
+pub(super) enum Failure {
     Client(ClientError),
     Http(io::Error),
     Status(u16, String),
@@ -88,7 +91,7 @@ impl Process {
     /// A client that has made no request yet.
     pub fn new(orders: Orders) -> Process {
         let (rng, table) = (Rng::new(orders.seed), table(orders.table));
-        Process { orders, rng, table, requests: 0, client: None, kept: Vec::new(), has_extra: false }
+        Process { orders, rng, table, requests: 0, client: None, kept: Vec::new(), has_extra: false, layout: None }
     }
 
     /// Makes as many requests as each line of standard input says, until it closes.
@@ -119,6 +122,7 @@ impl Process {
             Role::Web => self.ask_the_web(),
             Role::Faulty => self.go_wrong(),
             Role::Wild => self.store_anywhere(),
+            Role::Hostile => self.attack(),
             Role::Deployer if self.rng.one_in(8) => self.come_and_go(),
             Role::Deployer | Role::Busy => match self.rng.below(10) {
                 0 => self.put(),
@@ -139,7 +143,11 @@ impl Process {
     }
 
     /// Reports the request, makes it, and reports its outcome.
-    fn ask(&mut self, request: Request, ask: impl FnOnce(&mut Process) -> Result<(), Failure>) -> io::Result<bool> {
+    pub(super) fn ask(
+        &mut self,
+        request: Request,
+        ask: impl FnOnce(&mut Process) -> Result<(), Failure>,
+    ) -> io::Result<bool> {
         self.requests += 1;
         let number = self.requests;
         say(&Line::Asks(number, request))?;
@@ -156,12 +164,19 @@ impl Process {
         Ok(is_right)
     }
 
-    fn client(&mut self) -> Result<&mut Client, Failure> {
+    pub(super) fn client(&mut self) -> Result<&mut Client, Failure> {
         if self.client.is_none() {
             let tenant = self.orders.tenant.parse().map_err(|_| Failure::Wrong("the tenant's name".into()))?;
             self.client = Some(Client::connect_as(&self.orders.socket, Some(tenant))?);
         }
         Ok(self.client.as_mut().expect("just connected"))
+    }
+
+    /// The daemon's address for a protocol.
+    pub(super) fn address(&self, protocol: &str) -> io::Result<String> {
+        let addresses = std::fs::read_to_string(&self.orders.addresses)?;
+        let address = addresses.lines().find_map(|line| line.strip_prefix(protocol)?.strip_prefix(' '));
+        address.map(|address| address.trim().to_owned()).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// Numbers that are unique to this request.
@@ -296,12 +311,7 @@ impl Process {
 
     fn infer(&mut self, model: &str, inputs: &str, outputs: &str) -> io::Result<()> {
         self.ask(Request::Run { functions: 1, keep: None }, |this| {
-            let addresses = std::fs::read_to_string(&this.orders.addresses)?;
-            let address = addresses
-                .lines()
-                .find_map(|line| line.strip_prefix("http "))
-                .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
-            let (status, body) = infer(address.trim(), model, inputs)?;
+            let (status, body) = infer(&this.address("http")?, model, inputs)?;
             if status != 200 {
                 return Err(Failure::Status(status, body));
             }

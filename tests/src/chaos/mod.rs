@@ -3,8 +3,10 @@
 
 mod client;
 pub mod grind;
+mod hostile;
 
 pub use client::{Process, infer, outputs_of};
+pub use hostile::{BOMB, call_of};
 
 use atoll_client::{Digest, RefusalKind};
 use serde::{Deserialize, Serialize};
@@ -25,12 +27,14 @@ pub enum Role {
     Faulty,
     /// Kernels that store to arbitrary addresses.
     Wild,
+    /// Native code that attacks its executor and the daemon, and misuse of all its ports.
+    Hostile,
 }
 
 impl Role {
-    /// Whether requests may fail because of their own kernels.
+    /// Whether requests may fail because of their own kernels or native code.
     pub fn is_hostile(self) -> bool {
-        matches!(self, Role::Faulty | Role::Wild)
+        matches!(self, Role::Faulty | Role::Wild | Role::Hostile)
     }
 }
 
@@ -78,6 +82,8 @@ pub enum Request {
     Deploy(String),
     /// Remove a function.
     Remove(String),
+    /// Misuse a port of the daemon in this way. It ends well if the daemon was there.
+    Attack(String),
 }
 
 /// Outcome of a request.

@@ -4,6 +4,7 @@
 //! A failure names its seed; `ATOLL_SEED=<seed> cargo test -p atoll-engine --test suite residency` runs
 //! only that seed.
 
+mod movable;
 mod quotas;
 mod reports;
 
@@ -332,33 +333,6 @@ fn constants_that_the_device_lost_are_loaded_again() {
         "{statistics:?}"
     );
     assert!(statistics.retries >= 1, "{statistics:?}");
-}
-
-#[test]
-fn an_invocation_that_another_device_can_run_is_given_back_when_its_executor_is_lost() {
-    let (_engine, handle, device) = start_fallible(256 * 64 + 4 * toy::invocation_memory(64), EngineConfig::default());
-    load(&handle, "a", &model(1, 20), Class::BestEffort).expect("room");
-    let input = input(64, 1);
-    let submit_movable = || {
-        let (send, answer) = channel();
-        let reply: Reply = Box::new(move |result| drop(send.send(result)));
-        handle.submit_movable(toy::request("a", Class::BestEffort, &input).into(), reply);
-        answer
-    };
-    check(&submit_movable(), &model(1, 20), &input);
-    device.pause();
-    let running = submit_movable();
-    device.wait_for_launches();
-    device.lose_memory();
-    device.resume();
-    let answer = running.recv_timeout(Duration::from_secs(20)).expect("an answer");
-    assert!(matches!(answer, Err(InvokeError::ExecutorLost(_))), "{answer:?}");
-    let statistics = handle.statistics();
-    assert_eq!(
-        (statistics.retries, function(&handle, "a").invocations.failed()),
-        (0, 0),
-        "its end is not counted here"
-    );
 }
 
 #[test]

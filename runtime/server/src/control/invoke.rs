@@ -110,15 +110,19 @@ impl Control {
             requests.map(|requests| (requests, stages, rooms))
         };
         let (requests, stages, _rooms) = for_tenant(&principal.tenant, read).await.ok_or_else(panicked)??;
-        let mut deadline = plan.deadline_us.map(Duration::from_micros);
+        let deadline = plan.deadline_us.map(Duration::from_micros);
         let function = &stages[0].model.key;
-        let mut metered = None;
-        let urgency = |deadline| Urgency { class, priority: 0, deadline };
-        if let ([stage], None) = (&stages[..], &plan.instance) {
-            (deadline, metered) = wait::for_instance(&self.app, &stage.model, class, deadline).await.or_refuse()?;
-            wait::in_time(&self.app, &stage.model, urgency(deadline), &mut metered).or_refuse()?;
-        }
-        let urgency = urgency(deadline);
+        let mut urgency = Urgency { class, priority: 0, deadline };
+        let _metered = match (&stages[..], &plan.instance) {
+            ([stage], None) => {
+                let waited = wait::for_instance(&self.app, &stage.model, class, deadline).await;
+                let (left, mut metered) = waited.or_refuse()?;
+                urgency.deadline = left;
+                wait::in_time(&self.app, &stage.model, urgency, &mut metered).or_refuse()?;
+                metered
+            }
+            _ => None,
+        };
         // The daemon chooses an instance only for a call of one function, and measures only such
         // calls. A chain runs under the instance that it names, if any.
         let mut route = self.app.instances.route(function, urgency, plan.instance, stages.len());
@@ -127,7 +131,7 @@ impl Control {
             class: Some(class),
             priority: 0,
             instance: None,
-            deadline,
+            deadline: urgency.deadline,
             times_launches: false,
         };
         let submitted = Instant::now();

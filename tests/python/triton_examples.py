@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
-"""The example programs of Triton's Python client, unmodified, against a daemon that serves their models.
+"""The example programs of Triton's Python client, unmodified, against daemons that serve their models.
 
-triton_examples.py make REPOSITORY              writes the models that the examples ask
-triton_examples.py check FOLDER HTTP GRPC       runs the examples of FOLDER and prints a table of their results in Markdown
+triton_examples.py make SEVEN EIGHT                writes two repositories with seven and eight models
+triton_examples.py check FOLDER ALL SEVEN EIGHT    runs the examples of FOLDER and prints a table of their results in Markdown
+
+ALL, SEVEN and EIGHT are ports of daemons on this machine, `HTTP,GRPC`. The first one serves all models of a repository. The
+examples of model control load models themselves and expect a certain number of models in the repository, so they have daemons
+of their own, with `--model-control-mode explicit`.
 """
 
 import pathlib
@@ -14,35 +18,39 @@ from onnx import TensorProto, helper
 from triton_sequences import ALL, DYNA, OLDEST, SIMPLE, STATE, config, control
 
 INT, TEXT = TensorProto.INT32, TensorProto.STRING
-TIMEOUT_S = 60
 ML = "ai.onnx.ml"
+TIMEOUT_S = 60
 # The numbers that the examples send as texts, and their sums.
 NUMBERS = range(-64, 2048)
-DYNA_OPTION = ["--dyna"]
+TEXT_ID = '{ name: "CORRID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING } ] }'
 
-# Examples that cannot run on a daemon without a GPU, or ask for what Atoll does not serve, and why.
+# Examples that are not run, and why.
+NEEDS_GPU = "needs an NVIDIA GPU in the client"
+NEEDS_MODEL = "needs a trained image model and pictures of the user"
 LEFT_OUT = {
-    "ensemble_image_client.py": "its model is in Caffe2's and DALI's formats",
-    "grpc_client.py": "its weights (`densenet_onnx`) are not published as a package",
-    "grpc_image_client.py": "needs a trained image model of the user and pictures",
-    "image_client.py": "needs a trained image model of the user and pictures",
-    "memory_growth_test.py": "measures its own process over hours",
-    "simple_grpc_cudashm_client.py": "needs an NVIDIA GPU in the client",
-    "simple_http_cudashm_client.py": "needs an NVIDIA GPU in the client",
-    "simple_grpc_custom_repeat.py": "its backend sends several answers to one request",
+    "ensemble_image_client.py": "has models that are in Caffe2's format and DALI's",
+    "grpc_client.py": NEEDS_MODEL,
+    "grpc_image_client.py": NEEDS_MODEL,
+    "image_client.py": NEEDS_MODEL,
+    "memory_growth_test.py": "measures the memory of its own process over hours",
+    "simple_grpc_cudashm_client.py": NEEDS_GPU,
+    "simple_http_cudashm_client.py": NEEDS_GPU,
+    "simple_grpc_custom_repeat.py": "has a backend that sends several answers to one request",
 }
-# Options of an example beyond its URL, one run each.
-OPTIONS = {
-    name: [[], DYNA_OPTION]
-    for name in (
-        "simple_grpc_aio_sequence_stream_infer_client.py",
-        "simple_grpc_sequence_stream_infer_client.py",
-        "simple_grpc_sequence_sync_infer_client.py",
-        "simple_http_sequence_sync_infer_client.py",
-    )
+# Examples that end with these words, and why.
+OTHERWISE = {
+    name: ("FAILED : get_server_metadata", "expects a server with the name `triton`, which is not Atoll's")
+    for name in ("simple_grpc_health_metadata.py", "simple_http_health_metadata.py")
 }
-# The example talks to both ports unless it is told which one.
-OPTIONS["reuse_infer_objects_client.py"] = [[]]
+# Examples with models of a second kind, which an option selects.
+WITH_DYNA = {
+    "simple_grpc_aio_sequence_stream_infer_client.py",
+    "simple_grpc_sequence_stream_infer_client.py",
+    "simple_grpc_sequence_sync_infer_client.py",
+    "simple_http_sequence_sync_infer_client.py",
+}
+# Examples without a protocol in their names that use HTTP.
+OVER_HTTP = {"reuse_infer_objects_client.py"}
 
 
 def node(operator, inputs, output, **attributes):
@@ -60,61 +68,39 @@ def text_of(number, output):
     return node("LabelEncoder", number, output, domain=ML, keys_int64s=list(NUMBERS), values_strings=texts)
 
 
-def finished(graph):
+def serialized(nodes, inputs, outputs, constants=()):
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(ML, 2)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
 
 
-def model(kind, nodes, inputs, outputs, columns=16):
-    tensor = lambda name: helper.make_tensor_value_info(name, kind, ["batch", columns])
-    graph = helper.make_graph(nodes, "g", [tensor(name) for name in inputs], [tensor(name) for name in outputs])
-    return finished(graph)
+def tensor(name, kind, columns):
+    return helper.make_tensor_value_info(name, kind, ["batch", columns])
 
 
 def sums(kind):
-    """OUTPUT0 = INPUT0 + INPUT1 and OUTPUT1 = INPUT0 - INPUT1; texts are numbers in decimal."""
-    plain = ("INPUT0", "INPUT1", "OUTPUT0", "OUTPUT1")
-    if kind != TEXT:
-        nodes = [node("Add", "INPUT0 INPUT1", "OUTPUT0"), node("Sub", "INPUT0 INPUT1", "OUTPUT1")]
-    else:
+    """OUTPUT0 = INPUT0 + INPUT1 and OUTPUT1 = INPUT0 - INPUT1. Texts are numbers in decimal."""
+    if kind == TEXT:
         nodes = [
-            *(number_of(name, f"{name}_number") for name in plain[:2]),
-            node("Add", "INPUT0_number INPUT1_number", "sum"),
-            node("Sub", "INPUT0_number INPUT1_number", "difference"),
+            number_of("INPUT0", "a"),
+            number_of("INPUT1", "b"),
+            node("Add", "a b", "sum"),
+            node("Sub", "a b", "difference"),
             text_of("sum", "OUTPUT0"),
             text_of("difference", "OUTPUT1"),
         ]
-    return model(kind, nodes, plain[:2], plain[2:])
+    else:
+        nodes = [node("Add", "INPUT0 INPUT1", "OUTPUT0"), node("Sub", "INPUT0 INPUT1", "OUTPUT1")]
+    tensors = lambda *names: [tensor(name, kind, 16) for name in names]
+    return serialized(nodes, tensors("INPUT0", "INPUT1"), tensors("OUTPUT0", "OUTPUT1"))
 
 
-def make(repository):
-    identity = model(TEXT, [node("Identity", "INPUT0", "OUTPUT0")], ["INPUT0"], ["OUTPUT0"], "columns")
-    plain = {
-        "simple": sums(INT),
-        "simple_int8": sums(TensorProto.INT8),
-        "simple_string": sums(TEXT),
-        "simple_identity": identity,
-    }
-    controls = [control("START"), control("READY")]
-    texts = [control("START"), control("END"), '{ name: "CORRID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING } ] }']
-    sequences = {
-        "simple_sequence": (SIMPLE, controls, ""),
-        "simple_dyna_sequence": (DYNA, ALL, OLDEST),
-        "simple_string_dyna_sequence": (DYNA_OF_TEXTS, texts, STATE),
-    }
-    files = {name: (content, f'name: "{name}" platform: "onnxruntime_onnx" max_batch_size: 8') for name, content in plain.items()}
-    files |= {name: (content, config(name, controls, more).decode()) for name, (content, controls, more) in sequences.items()}
-    # The example of model control expects eight models.
-    files["identity"] = (identity, f'name: "identity" platform: "onnxruntime_onnx" max_batch_size: 8')
-    for name, (content, text) in files.items():
-        (repository / name / "1").mkdir(parents=True)
-        (repository / name / "1/model.onnx").write_bytes(content)
-        (repository / name / "config.pbtxt").write_text(text)
+def identity():
+    return serialized([node("Identity", "INPUT0", "OUTPUT0")], [tensor("INPUT0", TEXT, "n")], [tensor("OUTPUT0", TEXT, "n")])
 
 
-def dyna_of_texts():
-    """The sum of a sequence, with a text as its id: the last step adds the id."""
-    tensor = lambda name, kind=INT: helper.make_tensor_value_info(name, kind, ["batch", 1])
+def total_with_text_id():
+    """The sum of a sequence, whose id is a number as a text. The last step adds the id."""
     nodes = [
         node("Sub", "one START", "goes_on"),
         node("Mul", "total goes_on", "before"),
@@ -124,17 +110,43 @@ def dyna_of_texts():
         node("Mul", "END id", "ended"),
         node("Add", "new_total ended", "OUTPUT"),
     ]
-    inputs = [*map(tensor, ("INPUT", "START", "END")), tensor("CORRID", TEXT), tensor("total")]
-    one = helper.make_tensor("one", INT, [1], [1])
-    return finished(helper.make_graph(nodes, "g", inputs, [tensor("OUTPUT"), tensor("new_total")], [one]))
+    numbers = lambda *names: [tensor(name, INT, 1) for name in names]
+    inputs = [*numbers("INPUT", "START", "END", "total"), tensor("CORRID", TEXT, 1)]
+    return serialized(nodes, inputs, numbers("OUTPUT", "new_total"), [helper.make_tensor("one", INT, [1], [1])])
 
 
-DYNA_OF_TEXTS = dyna_of_texts()
+def models():
+    """The content and the configuration of each model."""
+    plain = {
+        "simple": sums(INT),
+        "simple_int8": sums(TensorProto.INT8),
+        "simple_string": sums(TEXT),
+        "simple_identity": identity(),
+    }
+    start, end = control("START"), control("END")
+    sequences = {
+        "simple_sequence": (SIMPLE, [start, control("READY")], ""),
+        "simple_dyna_sequence": (DYNA, ALL, OLDEST),
+        "simple_string_dyna_sequence": (total_with_text_id(), [start, end, TEXT_ID], STATE),
+    }
+    batched = 'platform: "onnxruntime_onnx" max_batch_size: 8'
+    made = {name: (content, batched) for name, content in plain.items()}
+    made |= {name: (content, config(name, *rest).decode()) for name, (content, *rest) in sequences.items()}
+    return made
 
 
-def run(program, url, options):
+def make(seven, eight):
+    made = models()
+    for repository, files in [(seven, made), (eight, made | {"another": made["simple"]})]:
+        for name, (content, text) in files.items():
+            (repository / name / "1").mkdir(parents=True)
+            (repository / name / "1/model.onnx").write_bytes(content)
+            (repository / name / "config.pbtxt").write_text(text)
+
+
+def run(program, port, options):
     """Whether an example ends well, and what it printed."""
-    command = [sys.executable, str(program), "-u", url, *options]
+    command = [sys.executable, str(program), "-u", f"localhost:{port}", *options]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -142,19 +154,25 @@ def run(program, url, options):
     return ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def check(folder, http, grpc):
+def check(folder, every, seven, eight):
+    daemons = {"simple_http_model_control.py": seven, "simple_grpc_model_control.py": eight}
+    programs = sorted(folder.glob("*.py"))
+    assert len(programs) > 20, f"{folder} has {len(programs)} examples"
     print("| example | result |\n|---|---|")
     failed = []
-    programs = sorted(file for file in folder.glob("*.py"))
-    assert len(programs) > 20, f"{folder} has {len(programs)} examples"
     for program in programs:
-        if reason := LEFT_OUT.get(program.name):
-            print(f"| `{program.name}` | left out: {reason} |")
+        name = program.name
+        if reason := LEFT_OUT.get(name):
+            print(f"| `{name}` | not run: it {reason} |")
             continue
-        for options in OPTIONS.get(program.name, [[]]):
-            is_http = "_http_" in program.name or program.name == "reuse_infer_objects_client.py"
-            passed, printed = run(program, http if is_http else grpc, options)
-            named = " ".join([program.name, *options])
+        http, grpc = daemons.get(name, every).split(",")
+        for options in [[], ["--dyna"]] if name in WITH_DYNA else [[]]:
+            passed, printed = run(program, http if "_http_" in name or name in OVER_HTTP else grpc, options)
+            named = " ".join([name, *options])
+            words, reason = OTHERWISE.get(name, (None, ""))
+            if words and words in printed:
+                print(f"| `{named}` | ends early: it {reason} |")
+                continue
             print(f"| `{named}` | {'passes' if passed else 'fails'} |")
             if not passed:
                 failed.append(f"{named}:\n{printed}")
@@ -163,10 +181,10 @@ def check(folder, http, grpc):
 
 
 def main():
-    task, *arguments = sys.argv[1:]
+    task, folder, *rest = sys.argv[1:]
     if task == "make":
-        make(pathlib.Path(arguments[0]))
-    elif not check(pathlib.Path(arguments[0]), *arguments[1:]):
+        make(pathlib.Path(folder), pathlib.Path(*rest))
+    elif not check(pathlib.Path(folder), *rest):
         sys.exit(1)
 
 

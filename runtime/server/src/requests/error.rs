@@ -208,7 +208,7 @@ impl From<LoadError> for RequestError {
     fn from(error: LoadError) -> RequestError {
         let kind = match &error {
             LoadError::Engine(EngineError::ShuttingDown) => Kind::Unavailable,
-            LoadError::Panicked => Kind::Internal,
+            LoadError::Panicked | LoadError::Brought { .. } => Kind::Internal,
             _ => Kind::BadRequest,
         };
         RequestError::new(kind, error.to_string())

@@ -253,6 +253,11 @@ fn a_load_may_bring_files() {
         let (status, text) = load(&daemon, parameters);
         assert!(status == 400 && text.contains(expected), "{text}");
     }
+    let long = format!("file:{}", "A".repeat(256));
+    let (status, text) = load(&daemon, json!({ "config": "{}", &long: file }));
+    let begin = "failed to load 'm', failed to poll from model repository: the file parameter 'file:AAA";
+    assert!(status == 500 && text.contains(begin) && text.contains("File name too long"), "{text}");
+    assert!(text.len() < 300 && !text.contains(&*cache.to_string_lossy()), "{text}");
     assert_eq!(load(&daemon, json!({})).0, 200);
     assert_eq!(ask(&daemon, &[1, 4]).json()["model_version"], "1");
 }
@@ -268,6 +273,11 @@ fn clients_of_triton_find_the_words_that_they_look_for() {
     }
     let unknown = daemon.post("/v2/models/m/infer", &ASK.replace("\"in\"", "\"other\"")).error();
     assert!(unknown.starts_with("unexpected inference input 'other' for model 'm'"), "{unknown}");
+    let (_, invalid) = load(&daemon, json!({ "config": "{" }));
+    assert!(
+        invalid.contains("failed to load 'm', failed to poll from model repository: the load parameter"),
+        "{invalid}"
+    );
     let unknown = daemon.post("/v2/repository/models/none/load", "").error();
     assert!(unknown.starts_with("failed to load 'none', failed to poll from model repository"), "{unknown}");
     assert_eq!(daemon.post("/v2/repository/models/m/unload", "").status, 200);

@@ -14,7 +14,7 @@ const CAPACITY: u32 = 64 << 10;
 /// Allocates a buffer.
 pub(crate) fn buffer(context: &Arc<Context>) -> Result<HostWords, HipError> {
     let words = HostWords::new(context, ((amd_abi::PRINT_RECORDS + CAPACITY) / 4) as usize)?;
-    words.word((amd_abi::PRINT_CAPACITY / 4) as usize).store(CAPACITY, Release);
+    set_capacity(&words);
     Ok(words)
 }
 
@@ -29,5 +29,10 @@ pub(crate) fn take(buffer: &HostWords, kernel: &str, report: &mut LaunchReport) 
     }
     let content: Vec<u8> = (0..end).step_by(4).flat_map(|at| word(at).load(Acquire).to_le_bytes()).collect();
     print_buffer::append(report, kernel, &content);
-    (0..end).step_by(4).filter(|at| *at != amd_abi::PRINT_CAPACITY).for_each(|at| word(at).store(0, Release));
+    (0..end).step_by(4).for_each(|at| word(at).store(0, Release));
+    set_capacity(buffer);
+}
+
+fn set_capacity(buffer: &HostWords) {
+    buffer.word((amd_abi::PRINT_CAPACITY / 4) as usize).store(CAPACITY, Release);
 }

@@ -39,6 +39,26 @@ fn reason(daemon: &Daemon) -> String {
 }
 
 #[test]
+fn an_optional_input_with_a_default_is_left_out() {
+    let known = "input { name: 'in' data_type: TYPE_FP32 dims: [ -1, 4 ] }";
+    let bias = "input { name: 'bias' data_type: TYPE_FP32 dims: [ 1 ] optional: true }";
+    let daemon = daemon(&format!("{known} {bias}"));
+    assert_eq!(ask(&daemon, &[1, 4]).status, 200);
+    assert_eq!(daemon.get("/v2/models/m").json()["inputs"].as_array().map(Vec::len), Some(1));
+    let given = r#"{"inputs":[{"name":"bias","datatype":"FP32","shape":[1],"data":[1]},"#;
+    let refused = daemon.post("/v2/models/m/infer", &ASK.replace(r#"{"inputs":["#, given));
+    assert!(refused.status == 400 && refused.error().contains("leave the input out"), "{}", refused.text());
+    // The model needs an input without a default, and has to have one that is not optional.
+    configure(&daemon.repository(), &known.replace("] }", "] optional: true }"));
+    assert_eq!(load(&daemon, json!({})).0, 200);
+    let missing = daemon.post("/v2/models/m/infer", r#"{"inputs":[]}"#);
+    assert!(missing.status == 400 && missing.error().contains("needs input `in"), "{}", missing.text());
+    configure(&daemon.repository(), &format!("{known} {}", bias.replace("optional: true", "")));
+    let (status, text) = load(&daemon, json!({}));
+    assert!(status == 400 && text.contains("unexpected input `bias`; the model has in"), "{text}");
+}
+
+#[test]
 fn clients_see_the_shape_that_the_configuration_says() {
     let daemon = daemon(
         "input { name: 'in' data_type: TYPE_FP32 dims: [ -1, 2, 2 ] reshape { shape: [ -1, 4 ] } } \

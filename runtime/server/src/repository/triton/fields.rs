@@ -53,7 +53,8 @@ const FIELDS: &[Known] = &[
     honoured("input.reshape", "clients send `dims`, and the model gets `shape`"),
     not_honoured("input.is_shape_tensor", "tensors are data of the model").unless(&["false"]),
     not_honoured("input.allow_ragged_batch", "requests of one batch have the same sizes").unless(&["false"]),
-    not_honoured("input.optional", "a request has to have each input").unless(&["false"]),
+    not_honoured("input.optional", "one with a default in the ONNX file always has it; others have to be sent")
+        .unless(&["false"]),
     not_honoured("input.is_non_linear_format_io", "tensors are dense and row-major").unless(&["false"]),
     honoured("output.name", "has to be an output of the model"),
     honoured("output.data_type", "has to be that of the model"),

@@ -319,6 +319,8 @@ fn a_grid_goes_on_where_it_was_and_the_daemon_scales_by_it() -> Result<()> {
     };
     let first: serde_json::Value = serde_json::from_str(&stdout(&grid(&setup, &["--quotas", "100", "--json"])?)?)?;
     ensure!(first["points"].as_array().context("points")?.len() == 1 && first["device"] == "host", "{first}");
+    let is_part = |name: &str| first["points"][0][name].as_u64().is_some_and(|part| (1..=1000).contains(&part));
+    ensure!(is_part("utilisation_permille") && is_part("occupancy_permille"), "{first}");
     let both = stdout(&grid(&setup, &["--quotas", "50,100"])?)?;
     ensure!(both.contains("1 of 2 points were known"), "{both}");
     let at = stdout(&grid(&setup, &["--quotas", "50,100", "--at", "100,75", "--json"])?)?;

@@ -7,6 +7,7 @@ mod control_flow;
 mod graphs;
 mod import;
 mod lists;
+mod machines;
 mod memory_plan;
 mod packed;
 mod run_time_sizes;

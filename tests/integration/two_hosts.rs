@@ -1,5 +1,6 @@
 //! Two host devices serve the models of the demo. One of them loses its executor until the daemon
-//! gives the device up, and the other one takes its work.
+//! gives the device up, and the other one takes its work. Only calls of models that name the device
+//! fail.
 //!
 //! A host device cannot be lost for good: the daemon tries again after half a minute.
 
@@ -80,11 +81,6 @@ fn numbers(bytes: &[u8]) -> Vec<f64> {
     bytes.as_chunks().0.iter().map(|chunk| f32::from_le_bytes(*chunk).into()).collect()
 }
 
-/// Whether a call failed because its executor died, or because the device was given up.
-fn is_of_executor(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused(refusal) if refusal.message.contains("executor"))
-}
-
 /// The executor of the daemon's own functions on the second device.
 fn second(client: &mut Client) -> Result<ExecutorEntry> {
     let executors = client.processes()?.executors;
@@ -107,21 +103,16 @@ fn give_up(setup: &Setup, models: &[Model]) -> Result<()> {
     Ok(())
 }
 
-/// Calls all models in one place until the end. Returns the numbers of calls, and of those that
-/// failed because an executor died.
-fn load(setup: &Setup, models: &[Model], place: &str, over: &AtomicBool) -> Result<(u32, u32)> {
-    let (mut client, mut calls, mut failed) = (setup.client()?, 0, 0);
+/// Calls all models in one place until the end. No call fails. Returns their number.
+fn load(setup: &Setup, models: &[Model], place: &str, over: &AtomicBool) -> Result<u32> {
+    let (mut client, mut calls) = (setup.client()?, 0);
     while !over.load(Relaxed) {
         for model in models {
             calls += 1;
-            match model.ask(&mut client, place)? {
-                Ok(()) => {}
-                Err(error) if is_of_executor(&error) => failed += 1,
-                Err(error) => return Err(error).with_context(|| format!("{}-{place}", model.name)),
-            }
+            model.ask(&mut client, place)?.with_context(|| format!("{}-{place}", model.name))?;
         }
     }
-    Ok((calls, failed))
+    Ok(calls)
 }
 
 fn placed(setup: &Setup) -> Result<[f64; 2]> {
@@ -184,8 +175,7 @@ fn models_are_served_by_two_host_devices_and_by_one_when_the_other_is_given_up()
         let [left, anywhere] = loads.map(|load| load.join().expect("no panic"));
         given_up.and_then(|()| Ok((left?, anywhere?)))
     })?;
-    ensure!(left.0 > 10 && left.1 == 0, "the first device was affected: {} of {} calls failed", left.1, left.0);
-    ensure!(anywhere.0 > anywhere.1, "the other device answered: {anywhere:?}");
+    ensure!(left > 10 && anywhere > 10, "the first device answered few calls: {left}, {anywhere}");
     check_given_up(&setup, &models)?;
     if full() {
         let begun = Instant::now();

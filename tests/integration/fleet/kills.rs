@@ -1,7 +1,7 @@
-//! One of four devices is killed again and again, under load.
+//! One of four devices loses its executor again and again, under load: it is killed, or stopped so
+//! that it hangs.
 //!
-//! `ATOLL_ROUNDS` is the number of kills. A device that loses several executors within a minute is
-//! started again after a pause, so a round takes about four seconds.
+//! `ATOLL_ROUNDS` is the number of losses: 3 by default, 1,000 in full runs.
 
 use super::stand_in_options;
 use crate::cancel::metric;
@@ -13,16 +13,18 @@ use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::{full, http, measured, root, seed, stand_in};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const DEVICES: usize = 4;
 const CALLERS: u32 = 6;
-/// Kills of one device within a minute. After five, the daemon gives the device up for a while.
-const LOSSES_PER_MINUTE: usize = 4;
-const MINUTE: Duration = Duration::from_secs(61);
+/// Losses of one device in a daemon. After five within a minute, the daemon gives the device up for a
+/// while, so the next daemon is started before.
+const LOSSES_MAX: u32 = 4;
+/// Every so many rounds, an executor is stopped instead of killed.
+const STOPPED: u32 = 3;
 
 /// Calls `affine`, 3 x + b, with values that no other call has, and checks the result.
 fn call(daemon: &Daemon, number: u32) -> Result<()> {
@@ -42,17 +44,21 @@ fn answered(daemon: &Daemon, device: usize) -> Result<f64> {
     metric(daemon, &format!("nv_inference_request_success{{model=\"affine\",version=\"1\",device=\"cuda:{device}\"}}"))
 }
 
-/// Executors of a device that died.
-fn died(daemon: &Daemon, device: usize) -> Result<f64> {
-    metric(daemon, &format!("atoll_executor_losses_total{{cause=\"died\",device=\"cuda:{device}\"}}"))
+/// Executors of a device that were lost for a cause.
+fn lost(daemon: &Daemon, device: usize, cause: &str) -> Result<f64> {
+    metric(daemon, &format!("atoll_executor_losses_total{{cause=\"{cause}\",device=\"cuda:{device}\"}}"))
 }
 
-/// The executors. The test learns which device a process belongs to when it has killed one of the
-/// device.
+/// A metric of all devices.
+fn sum(of: impl Fn(usize) -> Result<f64>) -> Result<f64> {
+    (0..DEVICES).map(of).sum()
+}
+
+/// The executors. The test learns which device a process belongs to when the device has lost one.
 struct Executors<'a> {
     daemon: &'a Daemon,
     known: [Option<i32>; DEVICES],
-    losses: [VecDeque<Instant>; DEVICES],
+    losses: [u32; DEVICES],
 }
 
 impl Executors<'_> {
@@ -60,61 +66,88 @@ impl Executors<'_> {
         children(self.daemon.process().id() as i32)
     }
 
-    /// Picks a process whose device may lose an executor, and waits until there is one.
-    fn next(&mut self, rng: &mut Rng) -> Result<i32> {
-        loop {
-            self.losses.iter_mut().for_each(|losses| losses.retain(|loss| loss.elapsed() < MINUTE));
-            let is_spent = |device: usize| self.losses[device].len() >= LOSSES_PER_MINUTE;
-            let spent: Vec<i32> = (0..DEVICES).filter(|&at| is_spent(at)).filter_map(|at| self.known[at]).collect();
-            let possible: Vec<i32> = self.processes()?.into_iter().filter(|pid| !spent.contains(pid)).collect();
-            if !possible.is_empty() {
-                return Ok(possible[rng.below(possible.len() as u64) as usize]);
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
+    /// A process whose device may lose an executor.
+    fn next(&self, rng: &mut Rng) -> Result<i32> {
+        let is_spent = |pid: &i32| {
+            let device = self.known.iter().position(|known| known.as_ref() == Some(pid));
+            device.is_some_and(|device| self.losses[device] >= LOSSES_MAX)
+        };
+        let possible: Vec<i32> = self.processes()?.into_iter().filter(|pid| !is_spent(pid)).collect();
+        ensure!(!possible.is_empty(), "all devices have lost enough executors");
+        Ok(possible[rng.below(possible.len() as u64) as usize])
     }
 
-    /// Kills a process, and returns the time until its device answers again.
-    fn kill(&mut self, pid: i32) -> Result<Duration> {
+    /// Kills or stops a process, and returns the time until its device answers again.
+    fn harm(&mut self, pid: i32, signal: Signal) -> Result<Duration> {
         let daemon = self.daemon;
-        let before = (0..DEVICES).map(|device| died(daemon, device)).collect::<Result<Vec<f64>>>()?;
+        let cause = if signal == Signal::KILL { "died" } else { "hung" };
+        let before = (0..DEVICES).map(|device| lost(daemon, device, cause)).collect::<Result<Vec<f64>>>()?;
         let others = self.processes()?;
-        let killed = Instant::now();
-        kill_process(Pid::from_raw(pid).context("a process has a number")?, Signal::KILL)?;
+        let harmed = Instant::now();
+        kill_process(Pid::from_raw(pid).context("a process has a number")?, signal)?;
         let mut device = None;
         wait_until("a device has lost it", || {
             for (at, before) in before.iter().enumerate() {
-                device = device.or((died(daemon, at)? > *before).then_some(at));
+                device = device.or((lost(daemon, at, cause)? > *before).then_some(at));
             }
             Ok(device.is_some())
         })?;
         let device = device.context("a device has lost it")?;
-        self.losses[device].push_back(killed);
+        self.losses[device] += 1;
         let count = answered(daemon, device)?;
         wait_until("it is replaced", || {
             self.known[device] = self.processes()?.into_iter().find(|pid| !others.contains(pid));
             Ok(self.known[device].is_some())
         })?;
         wait_until("the device answers again", || Ok(answered(daemon, device)? > count))?;
-        Ok(killed.elapsed())
+        Ok(harmed.elapsed())
     }
 }
 
-/// Kills executors, and returns the times until their devices answered again.
-fn kill(daemon: &Daemon, rounds: u32) -> Result<Vec<Duration>> {
-    let mut rng = Rng::new(seed());
-    let mut executors = Executors { daemon, known: [None; DEVICES], losses: Default::default() };
-    wait_until("all executors run", || Ok(executors.processes()?.len() == DEVICES))?;
-    let one = |round| {
-        let pid = executors.next(&mut rng)?;
-        executors.kill(pid).with_context(|| format!("round {round}"))
-    };
-    (0..rounds).map(one).collect()
+/// The times until devices answered again.
+#[derive(Default)]
+struct Recoveries {
+    killed: Vec<Duration>,
+    stopped: Vec<Duration>,
+}
+
+impl Recoveries {
+    /// Harms executors of a daemon in these rounds.
+    fn measure(&mut self, daemon: &Daemon, rounds: Range<u32>, rng: &mut Rng) -> Result<()> {
+        let mut executors = Executors { daemon, known: [None; DEVICES], losses: Default::default() };
+        wait_until("all executors run", || Ok(executors.processes()?.len() == DEVICES))?;
+        for round in rounds {
+            let is_stopped = round % STOPPED == STOPPED - 1;
+            let (signal, times) = match is_stopped {
+                true => (Signal::STOP, &mut self.stopped),
+                false => (Signal::KILL, &mut self.killed),
+            };
+            let pid = executors.next(rng)?;
+            times.push(executors.harm(pid, signal).with_context(|| format!("round {round}"))?);
+        }
+        Ok(())
+    }
+
+    fn report(mut self, calls: u32) {
+        let quantiles = |times: &mut Vec<Duration>| {
+            times.sort_unstable();
+            let at = |percent: usize| times.get(times.len().saturating_sub(1) * percent / 100);
+            let ms = |percent| at(percent).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3);
+            format!("p50 {:.0}, p90 {:.0}, p99 {:.0}, longest {:.0}", ms(50), ms(90), ms(99), ms(100))
+        };
+        measured(&format!(
+            "{calls} calls; ms until the device answers again: {} killed executors: {}; {} stopped ones: {}",
+            self.killed.len(),
+            quantiles(&mut self.killed),
+            self.stopped.len(),
+            quantiles(&mut self.stopped),
+        ));
+    }
 }
 
 fn rounds() -> u32 {
     let given = std::env::var("ATOLL_ROUNDS").ok().and_then(|text| text.parse().ok());
-    given.unwrap_or(if full() { 60 } else { 6 })
+    given.unwrap_or(if full() { 1_000 } else { 3 })
 }
 
 fn start(folder: &Path) -> Result<Daemon> {
@@ -129,8 +162,8 @@ fn start(folder: &Path) -> Result<Daemon> {
     Daemon::start_in(&repository, folder, &options, &stand_in_options(folder, "devices=4,units=1"))
 }
 
-#[test]
-fn killed_devices_lose_no_request_and_answer_none_twice() -> Result<()> {
+/// Harms executors of a daemon under load. Returns the number of calls, all of which have one answer.
+fn under_load(rounds: Range<u32>, rng: &mut Rng, recoveries: &mut Recoveries) -> Result<u32> {
     let folder = tempfile::tempdir()?;
     let daemon = start(folder.path())?;
     let (over, calls) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -140,29 +173,32 @@ fn killed_devices_lose_no_request_and_answer_none_twice() -> Result<()> {
         }
         Ok(())
     };
-    let rounds = rounds();
-    let mut recoveries = std::thread::scope(|scope| -> Result<Vec<Duration>> {
+    std::thread::scope(|scope| -> Result<()> {
         let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(load)).collect();
-        let recoveries = kill(&daemon, rounds);
+        let harmed = recoveries.measure(&daemon, rounds.clone(), rng);
         over.store(true, Relaxed);
         callers.into_iter().try_for_each(|caller| caller.join().expect("no panic"))?;
-        recoveries
+        harmed
     })?;
-    let calls = f64::from(calls.into_inner());
-    let each = (0..DEVICES).map(|device| answered(&daemon, device)).collect::<Result<Vec<f64>>>()?;
-    ensure!(each.iter().sum::<f64>() == calls, "{calls} calls, answered by the devices: {each:?}");
-    let died = (0..DEVICES).map(|device| died(&daemon, device)).sum::<Result<f64>>()?;
-    ensure!(died == f64::from(rounds), "{rounds} executors were killed, {died} died");
+    let calls = calls.into_inner();
+    let each = sum(|device| answered(&daemon, device))?;
+    ensure!(each == f64::from(calls), "{calls} calls, answered by the devices: {each}");
+    let (died, hung) = (sum(|device| lost(&daemon, device, "died"))?, sum(|device| lost(&daemon, device, "hung"))?);
+    ensure!(died + hung == f64::from(rounds.end - rounds.start), "{rounds:?}: {died} died, {hung} hung");
+    // The requests of a stopped executor wait until it is found to hang.
+    let moved = sum(|device| metric(&daemon, &format!("atoll_device_moved_total{{device=\"cuda:{device}\"}}")))?;
+    ensure!(hung == 0.0 || moved > 0.0, "no request went to another device");
     ensure!(metric(&daemon, "atoll_pool_waiting")? == 0.0, "nothing is left in the queue");
-    recoveries.sort_unstable();
-    let quantile = |percent: usize| recoveries[(recoveries.len() - 1) * percent / 100].as_secs_f64() * 1e3;
-    measured(&format!(
-        "{rounds} kills, {calls} calls; ms until the device answers again: p50 {:.0}, p90 {:.0}, p99 {:.0}, \
-         longest {:.0}",
-        quantile(50),
-        quantile(90),
-        quantile(99),
-        quantile(100)
-    ));
+    Ok(calls)
+}
+
+#[test]
+fn devices_that_are_killed_or_hang_lose_no_request_and_answer_none_twice() -> Result<()> {
+    let (rounds, each) = (rounds(), LOSSES_MAX * DEVICES as u32);
+    let (mut rng, mut recoveries, mut calls) = (Rng::new(seed()), Recoveries::default(), 0);
+    for first in (0..rounds).step_by(each as usize) {
+        calls += under_load(first..rounds.min(first + each), &mut rng, &mut recoveries)?;
+    }
+    recoveries.report(calls);
     Ok(())
 }

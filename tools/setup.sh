@@ -107,6 +107,17 @@ fi
 if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(id -u)" = 0 ] && ! command -v buildah >/dev/null; then
     apt_install buildah crun || say "no buildah here; the test of the container images is skipped"
 fi
+# For the tests of the dashboard and of the alerts: a browser, and Prometheus' tool (unpacked, so that no service starts).
+if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ]; then
+    command -v chromium >/dev/null || apt_install chromium || say "no Chromium here; the test of the dashboard is skipped"
+    command -v promtool >/dev/null || (
+        mkdir -p "$ATOLL_CACHE/tools/bin" && cd "$ATOLL_CACHE/tools/bin"
+        apt-get download -q prometheus >"$ATOLL_CACHE/apt.log" 2>&1 &&
+            dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool
+        rm -f prometheus_*.deb
+        [ -x promtool ]
+    ) || say "no promtool here; the alerts are not checked"
+fi
 # Ray and Ray Serve (300 MB), only for their tests in `make test-full`.
 ray_version=2.60.0
 if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import ray, ray.serve; assert ray.__version__ == '$ray_version'" 2>/dev/null; then
@@ -123,6 +134,20 @@ if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! cmp -s tests/requirements-clients.txt "$A
         cp tests/requirements-clients.txt "$ATOLL_CACHE/clients/.requirements"; } ||
         say "no clients of other projects here; their tests are skipped"
 fi
+# The examples of Triton's Python client, of one commit, for their test in `make test-full` alone.
+triton_client=58a44caa0dce77303115302e6dbdf64626b2b093
+atoll_examples="$ATOLL_CACHE/triton-client/$triton_client"
+if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ ! -d "$atoll_examples" ]; then
+    (
+        say "downloading the examples of Triton's client"
+        mkdir -p "$ATOLL_CACHE/triton-client" && cd "$ATOLL_CACHE/triton-client" && git init -q sources && cd sources &&
+            GIT_TERMINAL_PROMPT=0 timeout 60 git fetch -q --depth 1 https://github.com/triton-inference-server/client "$triton_client" &&
+            mkdir -p "$atoll_examples.new" &&
+            git archive FETCH_HEAD src/python/examples | tar -x --strip-components=3 -C "$atoll_examples.new" &&
+            mv "$atoll_examples.new" "$atoll_examples"
+    ) 2>/dev/null || say "no examples of Triton's client here; their test is skipped"
+fi
+if [ -d "$atoll_examples" ]; then export ATOLL_TRITON_EXAMPLES="$atoll_examples"; fi
 # Schemas of Kubernetes and Helm's library, 300 MB, for the test of the manifests in `make test-full` alone.
 kubernetes_schemas="kubernetes-validate==1.37.0 helm-python-sdk==0.2.2 cel-python==0.5.0 jsonschema==4.26.0 pyyaml==6.0.4"
 if [ "${ATOLL_TEST_FULL:-}" = 1 ] && [ "$(cat "$ATOLL_CACHE/kubernetes/.requirements" 2>/dev/null)" != "$kubernetes_schemas" ]; then

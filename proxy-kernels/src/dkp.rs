@@ -26,6 +26,9 @@
 //! a host has one block size: that of the largest candidate of the module. The number of registers
 //! per thread is the same for all launches of a module.
 //!
+//! A driver copies the whole parameter at each launch. So the parameter is only as large as four of
+//! the module's largest candidates need, or as large as the device allows.
+//!
 //! # Classes
 //! The module of a register class also contains the candidates of lower classes whose blocks fit a
 //! compute unit with the registers of this class. So candidates of different classes can share a
@@ -47,6 +50,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Lowest `.version` of an entry, for branch tables and addresses of parameters.
 const VERSION_MIN: (u32, u32) = (7, 0);
+
+/// Bytes of the table of slots, which precedes the arguments in the parameter of an entry.
+const TABLE_BYTES: u32 = (SLOTS * SLOT_BYTES) as u32;
 
 /// A kernel that may share launches, after the passes `virtualize_block_index` and
 /// `outline_kernel_body`.
@@ -156,14 +162,14 @@ pub fn candidate_facts(report: &KernelReport) -> Result<CandidateFacts, NotPadde
     })
 }
 
-/// Generates the modules for a set of candidates. `params_bytes` is the size of the entry's
-/// parameter, which a launch on the device must be able to carry.
-pub fn dkp_modules(candidates: &[Candidate<'_>], device: &'static DeviceModel, params_bytes: u32) -> DkpModules {
+/// Generates the modules for a set of candidates. `params_bytes_max` is the largest parameter of an
+/// entry that a launch on the device can carry.
+pub fn dkp_modules(candidates: &[Candidate<'_>], device: &'static DeviceModel, params_bytes_max: u32) -> DkpModules {
     let sources = sources(candidates);
     let mut classes: BTreeMap<RegisterClass, Vec<usize>> = BTreeMap::new();
     let mut refused = Vec::new();
     for (index, candidate) in candidates.iter().enumerate() {
-        match check(candidate, &sources, device, params_bytes) {
+        match check(candidate, &sources, device, params_bytes_max) {
             Ok(class) => classes.entry(class).or_default().push(index),
             Err(reason) => refused.push((index, reason)),
         }
@@ -172,10 +178,19 @@ pub fn dkp_modules(candidates: &[Candidate<'_>], device: &'static DeviceModel, p
         let fits = |index: &usize| needs(&candidates[*index]).threads <= class.threads_max;
         let lower = classes.range(..class).flat_map(|(_, members)| members).copied().filter(fits);
         let members: Vec<usize> = own.iter().copied().chain(lower).collect();
+        let params_bytes = entry_params_bytes(members.iter().map(|&index| candidates[index].facts), params_bytes_max);
         generate(class, &members, candidates, &sources, device, params_bytes)
     };
     let modules = classes.iter().map(module).collect();
     DkpModules { modules, refused }
+}
+
+/// Size of the parameter of an entry: the arguments of its largest candidate in every slot, or
+/// `params_bytes_max` if that is less.
+fn entry_params_bytes<'a>(candidates: impl Iterator<Item = &'a CandidateFacts>, params_bytes_max: u32) -> u32 {
+    let largest = candidates.map(|facts| facts.params_bytes.next_multiple_of(ARGUMENTS_ALIGN as u32)).max();
+    let arguments = (SLOTS as u32).saturating_mul(largest.unwrap_or_default());
+    TABLE_BYTES.saturating_add(arguments).min(params_bytes_max)
 }
 
 /// The distinct modules of the candidates, keyed by address.
@@ -199,13 +214,13 @@ fn check(
     candidate: &Candidate<'_>,
     sources: &Sources<'_>,
     device: &'static DeviceModel,
-    params_bytes: u32,
+    params_bytes_max: u32,
 ) -> Result<RegisterClass, NotPadded> {
     let source = &sources[&key(candidate)];
     if let Some(variable) = source.stateful_variable(&source.reachable(&body(candidate))) {
         return Err(NotPadded::ModuleVariable(variable.name.clone()));
     }
-    let room = params_bytes.saturating_sub((SLOTS * SLOT_BYTES) as u32);
+    let room = params_bytes_max.saturating_sub(TABLE_BYTES);
     if candidate.facts.params_bytes > room / 2 {
         return Err(NotPadded::Arguments { bytes: candidate.facts.params_bytes, room });
     }

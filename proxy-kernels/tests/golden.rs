@@ -111,3 +111,39 @@ fn a_module_contains_the_candidates_of_lower_classes_whose_blocks_fit() {
     assert_eq!(modules("mi50", 256), [vec![(0, 10)], vec![(1, 8), (0, 2)]]);
     assert_eq!(modules("host", 1024), [vec![(0, u32::MAX), (1, u32::MAX)]]);
 }
+
+#[test]
+fn a_parameter_is_as_large_as_four_of_the_largest_candidates_need() {
+    let mut module = atoll_ptx::parse(include_str!("dkp/classes.ptx")).unwrap();
+    let report = transform_with(&mut module, CANDIDATE_PASSES, &PassOptions::default(), &mut |_, _| {}).unwrap();
+    let facts = |name: &str| candidate_facts(report.kernels.iter().find(|k| k.name == name).unwrap()).unwrap();
+    let small = facts("small");
+    // The size of the parameter, or why the larger of two candidates is in no module.
+    let made = |device: &str, params_bytes: u32| {
+        let large = CandidateFacts { params_bytes, ..facts("large") };
+        let candidate = |kernel, facts| Candidate {
+            module: &module,
+            kernel,
+            facts,
+            block: [64, 1, 1],
+            registers: 32,
+            dynamic_shared_bytes: 0,
+        };
+        let candidates = [candidate("small", &small), candidate("large", &large)];
+        let made = dkp_modules(&candidates, DeviceModel::find(device).unwrap(), 4096);
+        match made.refused.into_iter().next() {
+            Some((index, reason)) => {
+                assert_eq!(index, 1);
+                Err(reason)
+            }
+            None => Ok(made.modules[0].facts.params_bytes),
+        }
+    };
+    for device in ["v100", "host", "mi50"] {
+        assert_eq!(made(device, 112), Ok(64 + 4 * 112), "{device}");
+        assert_eq!(made(device, 113), Ok(64 + 4 * 128), "{device}");
+        assert_eq!(made(device, 1000), Ok(4096), "{device}");
+        assert_eq!(made(device, 2016), Ok(4096), "{device}: two fit");
+        assert_eq!(made(device, 2017), Err(NotPadded::Arguments { bytes: 2017, room: 4032 }), "{device}");
+    }
+}

@@ -3,6 +3,8 @@
 //! In a run that is not full, every second kernel is run once, in a file and a shape that `ATOLL_SEED`
 //! draws.
 
+mod prints;
+
 use crate::random_kernels::AMD;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_kgraph::DType;

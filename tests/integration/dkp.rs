@@ -9,6 +9,7 @@ use crate::corpus::modules;
 use anyhow::{Context, Result};
 use atoll_core::rng::Rng;
 use atoll_kgraph::dkp::{CandidateFacts, Range, lay_out};
+use atoll_kgraph::validate::PARAMS_BYTES_MAX;
 use atoll_passes::{CANDIDATE_PASSES, PassOptions, transform_with};
 use atoll_pipeline::Target;
 use atoll_proxy_kernels::{Candidate, DeviceModel, DkpModule, NotPadded, candidate_facts, dkp_modules};
@@ -21,9 +22,6 @@ use atoll_workbench::{
     without_others,
 };
 use cases::{CANDIDATES, CASES, Case};
-
-/// Parameter space of a dkp launch on the host device.
-const PARAMS_BYTES: u32 = 512;
 
 impl Case {
     /// Input and output buffers; the input depends on the seed.
@@ -99,7 +97,7 @@ fn any_two_kernels_give_the_same_results_together_as_alone() {
         for b in a..CASES.len() {
             let cases = [CASES[a], CASES[b]];
             let candidates = [candidate(&CASES[a], &prepared[a]), candidate(&CASES[b], &prepared[b])];
-            let modules = dkp_modules(&candidates, device, PARAMS_BYTES);
+            let modules = dkp_modules(&candidates, device, PARAMS_BYTES_MAX);
             assert!(modules.refused.is_empty(), "{:?}", modules.refused);
             let dkp = &modules.modules[0];
             let mut buffers: Vec<Buffer> =
@@ -129,7 +127,7 @@ fn a_kernel_continues_in_a_later_launch() {
     let cases = [CASES[1], CASES[5], CASES[7]];
     let prepared: Vec<_> = cases.iter().map(|case| prepared(case, false)).collect();
     let candidates: Vec<_> = cases.iter().zip(&prepared).map(|(case, p)| candidate(case, p)).collect();
-    let modules = dkp_modules(&candidates, device, PARAMS_BYTES);
+    let modules = dkp_modules(&candidates, device, PARAMS_BYTES_MAX);
     assert!(modules.refused.is_empty(), "{:?}", modules.refused);
     let mut buffers: Vec<Buffer> = cases.iter().zip([1, 2, 3]).flat_map(|(case, seed)| case.buffers(seed)).collect();
     for parts in [vec![(0, 0, 3), (2, 0, 2)], vec![(1, 3, 1), (2, 2, 5), (1, 0, 2)], vec![(2, 7, 2), (1, 2, 1)]] {
@@ -137,6 +135,69 @@ fn a_kernel_continues_in_a_later_launch() {
     }
     for (index, case) in cases.iter().enumerate() {
         assert!(buffers[2 * index + 1].bytes == case.alone(&mut host, &source, index as u32 + 1), "{}", case.entry);
+    }
+}
+
+/// A kernel with a KiB of parameters: `out[i] = OPERATION(last word, first word) + i`.
+const WIDE: &str = "
+.visible .entry NAME(.param .u64 out, .param .align 8 .b8 words[1024])
+{
+	.reg .b32 %r<8>;
+	.reg .b64 %d<3>;
+	mov.u32 %r1, %ctaid.x;
+	mov.u32 %r2, %ntid.x;
+	mov.u32 %r3, %tid.x;
+	mad.lo.s32 %r4, %r1, %r2, %r3;
+	ld.param.u32 %r5, [words];
+	ld.param.u32 %r6, [words+1020];
+	OPERATION.s32 %r7, %r6, %r5;
+	add.s32 %r7, %r7, %r4;
+	ld.param.u64 %d1, [out];
+	mul.wide.u32 %d2, %r4, 4;
+	add.s64 %d1, %d1, %d2;
+	st.global.u32 [%d1], %r7;
+	ret;
+}
+";
+
+#[test]
+fn kernels_with_a_kibibyte_of_parameters_share_a_launch() {
+    let (names, operations) = (["sums", "differences"], ["add", "sub"]);
+    let kernel = |index: usize| WIDE.replace("NAME", names[index]).replace("OPERATION", operations[index]);
+    let kernels = kernel(0) + &kernel(1);
+    let source = atoll_ptx::parse(&format!(".version 7.0\n.target sm_75\n.address_size 64\n{kernels}")).unwrap();
+    let mut module = source.clone();
+    let report = transform_with(&mut module, CANDIDATE_PASSES, &PassOptions::default(), &mut |_, _| {}).unwrap();
+    let facts = names.map(|name| candidate_facts(report.kernels.iter().find(|k| k.name == name).unwrap()).unwrap());
+    let candidates = [0, 1].map(|index| Candidate {
+        module: &module,
+        kernel: names[index],
+        facts: &facts[index],
+        block: [64, 1, 1],
+        registers: 32,
+        dynamic_shared_bytes: 0,
+    });
+    let modules = dkp_modules(&candidates, DeviceModel::find("host").unwrap(), PARAMS_BYTES_MAX);
+    assert!(modules.refused.is_empty(), "{:?}", modules.refused);
+
+    let mut buffers = names.map(|name| Buffer { name: name.into(), bytes: vec![0xEE; 4 * 128], writable: true });
+    let word = |index: u32, at: u32| at * 77 + 1000 * (index + 1);
+    let part = |index: u32| {
+        let words = (0..256).flat_map(|at| word(index, at).to_le_bytes()).collect();
+        let args = [Arg::buffer(index as usize), Arg::Value(words)];
+        let kernel = source.function(names[index as usize]).unwrap();
+        let mut block = ParameterBlock::new(kernel, args.len(), &args, &buffers).unwrap();
+        block.bytes.resize(facts[index as usize].params_bytes as usize, 0);
+        let range = Range { candidate: index as usize, arguments: block.bytes, grid: [2, 1, 1], first: 0, blocks: 2 };
+        (range, block.addresses)
+    };
+    let parts = vec![part(0), part(1)];
+    let options = HostOptions { compute_units: 2, memory_bytes: 1 << 20, ..HostOptions::default() };
+    launch(&mut HostBench::start(options).unwrap(), &modules.modules[0], parts, &mut buffers).unwrap();
+    let combined = [word(0, 255) + word(0, 0), word(1, 255) - word(1, 0)];
+    for (buffer, combined) in buffers.iter().zip(combined) {
+        let expected: Vec<u8> = (0..128).flat_map(|thread| (combined + thread).to_le_bytes()).collect();
+        assert!(buffer.bytes == expected, "{}", buffer.name);
     }
 }
 
@@ -175,9 +236,10 @@ impl Foreign {
     /// Why no dkp module accepts it.
     fn refusal(&self, device: &'static DeviceModel) -> Option<String> {
         match self.candidate() {
-            Ok(candidate) => {
-                dkp_modules(&[candidate], device, PARAMS_BYTES).refused.first().map(|(_, reason)| reason.to_string())
-            }
+            Ok(candidate) => dkp_modules(&[candidate], device, PARAMS_BYTES_MAX)
+                .refused
+                .first()
+                .map(|(_, reason)| reason.to_string()),
             Err(reason) => Some(reason.to_string()),
         }
     }
@@ -286,7 +348,7 @@ fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
     for _ in 0..pairs {
         let pair = [pick(&mut random), pick(&mut random)];
         let candidates = pair.map(|foreign| foreign.candidate().expect("only those that can share are paired"));
-        let dkp = dkp_modules(&candidates, device, PARAMS_BYTES).modules.remove(0);
+        let dkp = dkp_modules(&candidates, device, PARAMS_BYTES_MAX).modules.remove(0);
         let second = pair[0].inputs.buffers.len();
         let mut buffers: Vec<Buffer> = pair.iter().flat_map(|foreign| foreign.inputs.buffers.clone()).collect();
         let parts = vec![pair[0].range(&dkp, 0, 0, &buffers)?, pair[1].range(&dkp, 1, second, &buffers)?];

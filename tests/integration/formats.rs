@@ -59,7 +59,7 @@ fn a_profile_of_format_1_is_read_and_rewritten() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("p.json");
     profile.write(&path)?;
-    ensure!(Profile::read(&path)? == profile && std::fs::read_to_string(&path)?.contains("\"format\": 2"));
+    ensure!(Profile::read(&path)? == profile && std::fs::read_to_string(&path)?.contains("\"format\": 3"));
     Ok(())
 }
 

@@ -171,6 +171,7 @@ fn what_is_not_possible_is_refused_with_the_cause() -> Result<()> {
         quota_request: 0.3,
         quota_limit: 1.0,
         gpu_mem: None,
+        latency_ms: None,
     };
     client.create_instance(instance.clone())?;
     let reserved = atoll_client::InstanceSpec { name: "lease-9".into(), ..instance };

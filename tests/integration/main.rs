@@ -49,6 +49,7 @@ mod identity;
 mod imports;
 mod interruptions;
 mod isolation;
+mod kserve;
 mod kubernetes;
 mod leases;
 mod models;

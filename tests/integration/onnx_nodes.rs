@@ -92,6 +92,13 @@ fn strings_answer_as_onnx_runtime_does() -> Result<()> {
     all_run("string_cases.py", 32)
 }
 
+/// Support vector machines answer labels, scores and probabilities as ONNX Runtime does, among them
+/// KServe's iris example.
+#[test]
+fn support_vector_machines_answer_as_onnx_runtime_does() -> Result<()> {
+    all_run("svm_cases.py", 22)
+}
+
 #[expect(clippy::print_stderr, reason = "the count of a run is read by people")]
 fn summarise(table: &Table, cases: usize) {
     eprintln!("ONNX node cases: {} of {cases} run, {} refused", table.run(), table.refused());

@@ -6,6 +6,7 @@
 //! removed is listed in `CHANGELOG.md`.
 
 mod bounds;
+mod clients;
 mod outputs;
 mod samples;
 mod types;

@@ -120,6 +120,7 @@ fn instances_come_with_the_load_and_go_without_it_and_no_request_is_lost() -> Re
         quota_request: 0.05,
         quota_limit: 0.05,
         gpu_mem: None,
+        latency_ms: None,
     };
     client.create_instance(operators)?;
 
@@ -181,6 +182,7 @@ fn a_request_waits_for_room_until_its_deadline_and_instances_outlive_the_daemon(
         quota_request: 1.0,
         quota_limit: 1.0,
         gpu_mem: None,
+        latency_ms: None,
     };
     client.create_instance(all)?;
     let (status, text) = call(&setup, 1, &serde_json::json!({ "timeout": 300_000 }))?;
@@ -317,6 +319,8 @@ fn a_grid_goes_on_where_it_was_and_the_daemon_scales_by_it() -> Result<()> {
     };
     let first: serde_json::Value = serde_json::from_str(&stdout(&grid(&setup, &["--quotas", "100", "--json"])?)?)?;
     ensure!(first["points"].as_array().context("points")?.len() == 1 && first["device"] == "host", "{first}");
+    let is_part = |name: &str| first["points"][0][name].as_u64().is_some_and(|part| (1..=1000).contains(&part));
+    ensure!(is_part("utilisation_permille") && is_part("occupancy_permille"), "{first}");
     let both = stdout(&grid(&setup, &["--quotas", "50,100"])?)?;
     ensure!(both.contains("1 of 2 points were known"), "{both}");
     let at = stdout(&grid(&setup, &["--quotas", "50,100", "--at", "100,75", "--json"])?)?;

@@ -19,6 +19,7 @@ fn spec(name: &str, quota_request: f64, quota_limit: f64) -> InstanceSpec {
         quota_request,
         quota_limit,
         gpu_mem: None,
+        latency_ms: None,
     }
 }
 
@@ -37,8 +38,12 @@ fn instances_are_created_resized_and_removed_and_outlive_the_daemon() -> Result<
     let mut setup = Setup::start(&["--compute-units", "1"], CONFIG)?;
     setup.json(&["fn", "deploy", "affine.kg"])?;
     let mut client = setup.client()?;
-    let created = client.create_instance(InstanceSpec { gpu_mem: Some(1 << 20), ..spec("fast", 0.5, 0.6) })?;
+    let fast = InstanceSpec { gpu_mem: Some(1 << 20), latency_ms: Some(7), ..spec("fast", 0.5, 0.6) };
+    let created = client.create_instance(fast)?;
     ensure!(created.devices.len() == 1 && created.devices[0].promised == 0.5, "{created:?}");
+    ensure!(created.latency_ms == Some(7), "{created:?}");
+    let hour = InstanceResize { instance: "fast".into(), latency_ms: Some(3_600_000), ..InstanceResize::default() };
+    ensure!(client.resize_instance(hour)?.latency_ms == Some(3_600_000));
     client.invoke(call("fast"))?;
     let body = json!({
         "parameters": { "instance": "fast" },
@@ -57,6 +62,10 @@ fn instances_are_created_resized_and_removed_and_outlive_the_daemon() -> Result<
     ensure!(fast.devices[0].received_s > 0.0 && fast.devices[0].tokens > 0, "requests ran under it: {fast:?}");
     ensure!((tenant.tenant.as_str(), tenant.quota_request, tenant.quota_limit) == ("vision", 0.2, 0.5), "{tenant:?}");
     let (_, metrics) = ask(&setup.daemon.metrics, "GET", "/metrics", "")?;
+    ensure!((fast.ended, fast.late, fast.latency_ms) == (2, 0, Some(3_600_000)), "{fast:?}");
+    let requests = "atoll_instance_requests_total{tenant=\"local\",instance=\"fast\"} 2";
+    let late = "atoll_instance_late_requests_total{tenant=\"local\",instance=\"fast\"} 0";
+    ensure!(metrics.contains(requests) && metrics.contains(late), "{metrics}");
     let line = "atoll_share_promised_ratio{tenant=\"local\",instance=\"fast\",device=\"host:0\"} 0.5";
     ensure!(metrics.contains(line), "{metrics}");
 
@@ -65,6 +74,7 @@ fn instances_are_created_resized_and_removed_and_outlive_the_daemon() -> Result<
     let instances = client.instances()?;
     let fast = found(&instances, Some("fast"))?;
     ensure!((fast.quota_limit, fast.function.as_deref()) == (0.8, Some("affine")), "{fast:?}");
+    ensure!(fast.latency_ms == Some(3_600_000), "{fast:?}");
     client.invoke(call("fast"))?;
     client.remove_instance("fast")?;
     let (kind, message) = refusal(client.invoke(call("fast")))?;
@@ -89,6 +99,7 @@ fn instances_that_cannot_hold_are_refused_with_the_cause() -> Result<()> {
         (spec("b", 0.1, 1.5), "a quota limit of 1.5;"),
         (InstanceSpec { sm_partition: 130.0, ..spec("b", 0.1, 0.1) }, "a partition of 130 %"),
         (InstanceSpec { sm_partition: 0.0, ..spec("b", 0.1, 0.1) }, "a partition of 0 %"),
+        (InstanceSpec { latency_ms: Some(0), ..spec("b", 0.1, 0.1) }, "a target latency_ms of 0; 1 to 86400000"),
         (InstanceSpec { function: "none".into(), ..spec("b", 0.1, 0.1) }, "there is no function `none`"),
     ] {
         let (kind, message) = refusal(client.create_instance(instance))?;

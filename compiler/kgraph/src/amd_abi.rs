@@ -1,4 +1,5 @@
-//! The memory that a launch of AMD code must provide: the kernarg segment and the trap record.
+//! The memory that a launch of AMD code must provide: the kernarg segment, the trap record and the
+//! print buffer.
 //! `compiler/targets/amd` generates code for this layout, and `runtime/devices/hip` launches it.
 //!
 //! The kernarg segment begins with PTX's parameter block: a parameter at offset n in PTX is at
@@ -23,8 +24,19 @@ pub const BLOCK: u32 = 12;
 pub const DYNAMIC_SHARED: u32 = 24;
 /// Address of the [trap record](TRAP_STATE) of the launch, or 0: u64.
 pub const TRAP_RECORD: u32 = 32;
+/// Address of the [print buffer](PRINT_USED) of the launch, or 0: u64.
+pub const PRINT_BUFFER: u32 = 40;
 /// Size of the hidden arguments in bytes.
-pub const HIDDEN_BYTES: u32 = 40;
+pub const HIDDEN_BYTES: u32 = 48;
+
+/// Addresses of what a launch may write for the host; 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    /// The [trap record](TRAP_STATE).
+    pub trap: u64,
+    /// The [print buffer](PRINT_USED).
+    pub print: u64,
+}
 
 /// Offset of the hidden arguments after `params_bytes` bytes of parameters.
 pub const fn hidden_offset(params_bytes: u32) -> u32 {
@@ -36,16 +48,16 @@ pub const fn kernarg_bytes(params_bytes: u32) -> u32 {
     hidden_offset(params_bytes) + HIDDEN_BYTES
 }
 
-/// The kernarg segment of a launch: its parameter block, and the hidden arguments. `trap` is the
-/// address of its trap record, or 0.
-pub fn kernarg(params: &[u8], grid: [u32; 3], block: [u32; 3], shared_bytes: u32, trap: u64) -> Vec<u8> {
+/// The kernarg segment of a launch: its parameter block, and the hidden arguments.
+pub fn kernarg(params: &[u8], grid: [u32; 3], block: [u32; 3], shared_bytes: u32, records: Records) -> Vec<u8> {
     let params_bytes = params.len() as u32;
     let mut segment = params.to_vec();
     segment.resize(hidden_offset(params_bytes) as usize, 0);
     for word in grid.into_iter().chain(block).chain([shared_bytes, 0]) {
         segment.extend(word.to_le_bytes());
     }
-    segment.extend(trap.to_le_bytes());
+    segment.extend(records.trap.to_le_bytes());
+    segment.extend(records.print.to_le_bytes());
     debug_assert_eq!(segment.len(), kernarg_bytes(params_bytes) as usize);
     segment
 }
@@ -85,17 +97,53 @@ pub enum TrapCode {
     OutOfBounds = 3,
 }
 
+/// Offset of the bytes of the print buffer that records take, a u64. It also counts records for
+/// which there was no space, and is then more than the [capacity](PRINT_CAPACITY).
+pub const PRINT_USED: u32 = 0;
+/// Offset of the number of records that were dropped because there was no space, a u32.
+pub const PRINT_DROPPED: u32 = 8;
+/// Offset of the number of bytes for records, a u32 that the host writes before the launch.
+pub const PRINT_CAPACITY: u32 = 12;
+/// Offset of the first record. The address of a print buffer is a multiple of 8, as is the size of
+/// every record. The space for records is zeroed before a launch.
+///
+/// A record is one call of `printf`: its head, and from [`PRINT_HEAD_BYTES`] on the format, the
+/// arguments and the strings, each padded with up to 3 bytes. The arguments are packed as PTX passes
+/// them to `vprintf`. A string is the address that is its argument, a u64, its length, a u32, and
+/// its bytes. Format and strings have no final zero.
+pub const PRINT_RECORDS: u32 = 16;
+/// Offset of the size of a record, a u32: 0 until the record is complete.
+pub const PRINT_SIZE: u32 = 0;
+/// Offset of the line of PTX, a u32.
+pub const PRINT_LINE: u32 = 4;
+/// Offset of the linear index of the thread in its block, a u32.
+pub const PRINT_THREAD: u32 = 8;
+/// Offset of the length of the format, a u32.
+pub const PRINT_FORMAT_BYTES: u32 = 12;
+/// Offset of the size of the arguments, a u32.
+pub const PRINT_ARGUMENTS_BYTES: u32 = 16;
+/// Size of the head of a record.
+pub const PRINT_HEAD_BYTES: u32 = 24;
+/// Bytes in front of a string.
+pub const PRINT_STRING_HEAD_BYTES: u32 = 12;
+/// Maximum length of a format or string; the rest is not recorded.
+pub const PRINT_STRING_BYTES: u32 = 4096;
+/// A variable of code objects in which a kernel prints. Launches of their kernels need a print
+/// buffer.
+pub const PRINTS_SYMBOL: &str = "atoll.prints";
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn hidden_arguments_follow_the_parameter_block() {
-        let segment = kernarg(&[1; 12], [7, 8, 9], [64, 2, 1], 100, 0x1_2345_6789);
-        assert_eq!(segment.len(), 16 + 40);
+        let records = Records { trap: 0x1_2345_6789, print: 0x2_0000_0007 };
+        let segment = kernarg(&[1; 12], [7, 8, 9], [64, 2, 1], 100, records);
+        assert_eq!(segment.len(), 16 + 48);
         assert_eq!(segment[..16], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| segment[at + byte]));
         assert_eq!([16, 20, 24, 28, 32, 36, 40].map(word), [7, 8, 9, 64, 2, 1, 100]);
-        assert_eq!(u64::from(word(48)) | u64::from(word(52)) << 32, 0x1_2345_6789);
+        assert_eq!([48, 52, 56, 60].map(word), [0x2345_6789, 1, 7, 2]);
     }
 }

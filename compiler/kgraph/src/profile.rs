@@ -10,8 +10,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The format version that is written.
-const FORMAT: u32 = 2;
+/// The format version that is written. In version 2, [`LoadPoint`]s have no utilisation and no
+/// occupancy.
+const FORMAT: u32 = 3;
 /// The oldest format version that is read. It has no [`LoadPoint`]s.
 const FORMAT_MIN: u32 = 1;
 
@@ -54,6 +55,13 @@ pub struct LoadPoint {
     pub latency_ns_p50: u64,
     /// 99th percentile of that time, in nanoseconds.
     pub latency_ns_p99: u64,
+    /// Part of the time in which launches kept the device busy, in thousandths; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilisation_permille: Option<u32>,
+    /// Part of the time of all compute units in which they ran blocks, in thousandths; `None` if
+    /// the device does not count it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub occupancy_permille: Option<u32>,
 }
 
 /// Times of an invocation with given shapes, alone on the device. All times are medians in
@@ -231,6 +239,10 @@ impl LoadPoint {
                 self.latency_ns_p50, self.latency_ns_p99
             ));
         }
+        let parts = [self.utilisation_permille, self.occupancy_permille];
+        if let Some(part) = parts.into_iter().flatten().find(|part| *part > 1000) {
+            return Err(format!("a load point with a utilisation or an occupancy of {part} thousandths"));
+        }
         Ok(())
     }
 }
@@ -292,6 +304,35 @@ mod tests {
         assert_eq!((again.shapes.len(), again.shapes[0].total_ns), (1, 500));
     }
 
+    fn point() -> LoadPoint {
+        LoadPoint {
+            symbols: vec![4],
+            lane_permille: 500,
+            quota_permille: 200,
+            runs: 9,
+            per_1000_s: 1,
+            latency_ns_p50: 1,
+            latency_ns_p99: 2,
+            utilisation_permille: Some(200),
+            occupancy_permille: Some(1000),
+        }
+    }
+
+    #[test]
+    fn load_points_of_format_2_have_no_utilisation() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.json");
+        let mut written = profile();
+        written.insert_point(point());
+        written.write(&path).unwrap();
+        assert_eq!(Profile::read(&path).unwrap(), written);
+        let mut old = Profile { format: 2, ..written };
+        old.insert_point(LoadPoint { utilisation_permille: None, occupancy_permille: None, ..point() });
+        old.write(&path).unwrap();
+        assert!(!fs::read_to_string(&path).unwrap().contains("permille\": null"));
+        assert_eq!(Profile::read(&path).unwrap(), Profile { format: FORMAT, ..old });
+    }
+
     #[test]
     fn implausible_profiles_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
@@ -303,6 +344,8 @@ mod tests {
             Profile::read(&path).expect_err("implausible").to_string()
         };
         assert!(refusal(&|p| p.format = 7).contains("format 7"));
+        let full = LoadPoint { occupancy_permille: Some(1001), ..point() };
+        assert!(refusal(&|p| p.insert_point(full.clone())).contains("an occupancy of 1001 thousandths"));
         assert!(refusal(&|p| p.compute_units = 0).contains("0 compute units"));
         assert!(refusal(&|p| p.shapes[0].launches[0].blocks = 0).contains("node 1 has 0 blocks"));
         assert!(refusal(&|p| p.shapes[0].launches[0].wave_ns.clear()).contains("waves of []"));

@@ -13,6 +13,7 @@ use crate::error::CompileError;
 use crate::native;
 use crate::targets::{AmdArchitecture, Target};
 use atoll_kgraph::dkp::{CandidateFacts, DkpFacts};
+use atoll_kgraph::validate::PARAMS_BYTES_MAX;
 use atoll_kgraph::{AmdFacts, Bundle, DiskCache, KernelFacts};
 use atoll_passes::{PassOptions, transform_with};
 use atoll_proxy_kernels::{AmdModel, Candidate, DeviceModel, DkpModule, candidate_facts, dkp_modules};
@@ -25,9 +26,6 @@ use std::sync::Arc;
 /// LLVM compiles for. LLVM reduces divisions itself.
 const GPU_PASSES: &[&str] = &["virtualize_block_index", "reduce_divisions", "outline_kernel_body"];
 const LLVM_PASSES: &[&str] = &["virtualize_block_index", "outline_kernel_body"];
-
-/// Bytes of parameters of a dkp launch: a launch record can mark addresses only within these bytes.
-const PARAMS_BYTES: u32 = 512;
 
 /// Registers of a kernel on targets that do not limit them.
 const REGISTERS: u32 = 32;
@@ -118,7 +116,7 @@ fn modules(
     cache: Option<&Arc<DiskCache>>,
 ) -> Result<Attempt, CompileError> {
     let mut modules = Vec::new();
-    for dkp in dkp_modules(candidates, device(target), PARAMS_BYTES).modules {
+    for dkp in dkp_modules(candidates, device(target), PARAMS_BYTES_MAX).modules {
         let Code { code, scratch_bytes, amd } = match lower(target, &dkp, cache.cloned())? {
             Lowered::Code(code) => code,
             Lowered::Without(candidate) => return Ok(Attempt::Without(dkp.facts.candidates[candidate].index)),

@@ -24,6 +24,10 @@ pub struct InstanceSpec {
     /// Device memory for its requests and its part of the function's constants, in bytes; no limit
     /// if `None`.
     pub gpu_mem: Option<u64>,
+    /// The target latency of its requests, in milliseconds: requests that take longer are counted,
+    /// and those that name no instance go to instances that are expected to keep their target.
+    #[serde(default)]
+    pub latency_ms: Option<u64>,
 }
 
 /// A change of an instance. Fields that are `None` stay as they are.
@@ -39,6 +43,9 @@ pub struct InstanceResize {
     pub quota_limit: Option<f64>,
     /// As [`InstanceSpec::gpu_mem`].
     pub gpu_mem: Option<u64>,
+    /// As [`InstanceSpec::latency_ms`].
+    #[serde(default)]
+    pub latency_ms: Option<u64>,
 }
 
 /// An instance, or a tenant with a share.
@@ -61,12 +68,22 @@ pub struct InstanceReport {
     pub quota_limit: f64,
     /// As [`InstanceSpec::gpu_mem`].
     pub gpu_mem: Option<u64>,
+    /// As [`InstanceSpec::latency_ms`]; that of the model's settings for an instance of the
+    /// autoscaler.
+    #[serde(default)]
+    pub latency_ms: Option<u64>,
     /// The time that it received on each device that has its function; empty while no device has
     /// it.
     pub devices: Vec<ShareEntry>,
     /// Requests that were given to it and have not ended.
     #[serde(default)]
     pub requests: u64,
+    /// Requests that have ended since it was created or the daemon started.
+    #[serde(default)]
+    pub ended: u64,
+    /// Those of them that took longer than `latency_ms`.
+    #[serde(default)]
+    pub late: u64,
     /// Device time of a request, as a mean of the last ones, in milliseconds; `None` before the
     /// first one has ended.
     #[serde(default)]

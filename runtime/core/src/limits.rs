@@ -38,8 +38,9 @@ pub const PADS_MAX: usize = 3;
 pub const PADDING_MODULES_MAX: usize = 16;
 
 /// Bytes for the arguments of all launches that share one launch, each aligned to 16. The
-/// parameters of a padded launch hold these, and a slot of 16 bytes for each launch.
-pub const SHARED_PARAMS_BYTES_MAX: u32 = 512 - 16 * (PADS_MAX as u32 + 1);
+/// parameters of a padded launch hold these and a slot of 16 bytes for each launch, and have at
+/// most 4 KiB, like those of any launch.
+pub const SHARED_PARAMS_BYTES_MAX: u32 = 4096 - 16 * (PADS_MAX as u32 + 1);
 
 /// How long launches of a task that is over (cancelled, past its deadline, failed) may run before
 /// they are aborted. A preemptible launch exits at the next block boundary, which takes

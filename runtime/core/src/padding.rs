@@ -325,14 +325,14 @@ mod tests {
 
     #[test]
     fn only_launches_of_one_set_whose_arguments_fit_share_a_launch() {
-        let launch = LaunchProfile { params_bytes: 100, set: 3, ..profile(1, &[100]) };
+        let launch = LaunchProfile { params_bytes: 1000, set: 3, ..profile(1, &[100]) };
         let candidate = |set, params_bytes| LaunchProfile { set, params_bytes, ..profile(4, &[10]) };
-        assert!(Padding::of(&launch, 60).take(&candidate(3, 200), 0).is_some());
-        assert_eq!(Padding::of(&launch, 60).take(&candidate(2, 200), 0), None, "another set");
+        assert!(Padding::of(&launch, 60).take(&candidate(3, 2000), 0).is_some());
+        assert_eq!(Padding::of(&launch, 60).take(&candidate(2, 2000), 0), None, "another set");
         let mut padding = Padding::of(&launch, 60);
-        assert!(padding.take(&candidate(3, 200), 0).is_some());
-        assert_eq!(padding.take(&candidate(3, 200), 0), None, "448 bytes hold 112 + 208 + 128");
-        assert!(padding.take(&candidate(3, 128), 0).is_some());
+        assert!(padding.take(&candidate(3, 2000), 0).is_some());
+        assert_eq!(padding.take(&candidate(3, 1025), 0), None, "4,032 bytes hold 1,008 + 2,000 + 1,024");
+        assert!(padding.take(&candidate(3, 1024), 0).is_some());
     }
 
     /// A profile of a kernel that is in the modules where blocks of it fit.

@@ -12,6 +12,7 @@
 //!   [`ring`], [`doorbell`]: a command ring, and how one side wakes the other.
 //! - [`link`]: the rings, control words and chunk records between an engine and compute units.
 //! - [`process`]: the interface of a device that runs in an executor process.
+//! - [`printf`], [`print_buffer`]: what kernels print, as text.
 //! - [`Imports`], [`Importer`]: device memory that clients have exported.
 //! - [`refusal`]: the checks of a launch that all devices share. [`bind`], [`clock`]: shared
 //!   by GPU devices: addresses in launches, and times of events. [`cpus`]: CPU affinity of threads.
@@ -35,6 +36,8 @@ pub mod cpus;
 pub mod doorbell;
 pub mod extent;
 pub mod link;
+pub mod print_buffer;
+pub mod printf;
 pub mod priority;
 pub mod process;
 pub mod record;

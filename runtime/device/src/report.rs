@@ -4,6 +4,7 @@
 //! is taken ([`Launching::report`](crate::Launching::report)). If there are too many, the oldest is
 //! dropped.
 
+use crate::PRINTED_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -22,6 +23,20 @@ pub struct LaunchReport {
     pub printed: String,
     /// Bytes that it printed beyond the limit; they were dropped.
     pub printed_lost_bytes: u64,
+}
+
+impl LaunchReport {
+    /// Appends a text as a whole, or drops it as a whole if it does not fit. After the first loss,
+    /// all further texts are dropped. Returns whether it was appended.
+    pub fn print(&mut self, text: &str) -> bool {
+        let fits = self.printed.len() + text.len() <= PRINTED_BYTES_MAX && self.printed_lost_bytes == 0;
+        if fits {
+            self.printed.push_str(text);
+        } else {
+            self.printed_lost_bytes += text.len() as u64;
+        }
+        fits
+    }
 }
 
 /// Why a launch failed.
@@ -52,7 +67,7 @@ pub struct Fault {
 pub enum FaultKind {
     /// It executed `trap`.
     Trap,
-    /// An assertion failed; its message is in [`LaunchReport::printed`].
+    /// An assertion failed. On the host device, its message is in [`LaunchReport::printed`].
     Assert,
     /// It reached code that the compiler considered unreachable.
     Unreachable,

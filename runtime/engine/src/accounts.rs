@@ -127,6 +127,7 @@ impl InvocationOutcome {
             Err(
                 InvokeError::Device(_)
                 | InvokeError::DeviceLost(_)
+                | InvokeError::ExecutorLost(_)
                 | InvokeError::Unavailable(_)
                 | InvokeError::SessionLost,
             ) => InvocationOutcome::Failed,

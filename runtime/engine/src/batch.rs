@@ -81,6 +81,7 @@ impl Batch {
             times_launches: false,
             session: None,
             retries: 0,
+            may_move: false,
             gathers: true,
         };
         let member = |(submission, reply)| Member { submission, reply, has_left: false };

@@ -277,6 +277,11 @@ pub enum InvokeError {
     /// The device was lost, before or while the invocation ran. The text gives the cause.
     #[error("the device is lost: {0}")]
     DeviceLost(String),
+    /// The executor of the function was lost while the invocation may have been running there. Only
+    /// for [`EngineHandle::submit_movable`](crate::EngineHandle::submit_movable). The text gives the
+    /// cause.
+    #[error("{0}")]
+    ExecutorLost(String),
     /// The executor of the function died too often in a row, or it has no memory in one piece for
     /// the invocation. The text gives the cause.
     #[error("the function is unavailable for now: {0}; it will be tried again")]

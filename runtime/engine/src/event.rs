@@ -97,6 +97,8 @@ pub(crate) struct Submission {
     pub(crate) session: Option<Arc<Session>>,
     /// Times it was retried because its executor was lost.
     pub(crate) retries: u32,
+    /// Whether it is answered instead of retried, since another device can run it.
+    pub(crate) may_move: bool,
     /// Whether it may run in a batch with others.
     pub(crate) gathers: bool,
     /// When it should finish, for policies that order by deadlines; `None` for the value of

@@ -166,6 +166,7 @@ impl EngineHandle {
             times_launches: false,
             session: Some(Arc::clone(session)),
             retries: 0,
+            may_move: false,
             gathers: false,
             due: None,
         })

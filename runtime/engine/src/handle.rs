@@ -1,5 +1,6 @@
 //! The interface of the engine to other threads.
 
+mod movable;
 mod reports;
 
 use crate::chain::Chain;
@@ -365,7 +366,7 @@ impl EngineHandle {
         let chain = Chain::new(request, session.as_deref(), |key| self.shared.find(key))?;
         let class = class.unwrap_or(chain.stages[0].function.class);
         let gathers = session.is_none() && !times_launches && chain.gathers(class, deadline.is_some());
-        let (retries, due) = (0, None);
+        let (retries, may_move, due) = (0, false, None);
         Ok(Submission {
             id,
             chain,
@@ -377,6 +378,7 @@ impl EngineHandle {
             times_launches,
             session,
             retries,
+            may_move,
             gathers,
             due,
         })

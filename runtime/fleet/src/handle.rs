@@ -259,16 +259,18 @@ impl Inference for FleetHandle {
         self.shares().refusals()
     }
 
-    fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
+    fn submit(&self, mut request: ChainRequest, reply: Reply) -> InvocationId {
         let pool = self.0.pool.as_ref().map(|(_, pool)| pool);
         let (device, reply) = match (self.route(&request), pool) {
             (Ok(Route::Anew), _) => return self.submit_anew(request, reply),
             (Ok(Route::Pool(function)), Some(pool)) => return pool.submit(function, request, reply),
-            (Ok(Route::Chain(functions, device)), Some(pool)) => {
-                let placed = pool.place_chain(&functions, reply);
-                let (device, reply) = placed.unwrap_or_else(|reply| (device, reply));
-                (Ok(device), reply)
-            }
+            (Ok(Route::Chain(functions, device)), Some(pool)) => match pool.submit_chain(functions, request, reply) {
+                Ok(id) => return id,
+                Err((given_back, reply)) => {
+                    request = given_back;
+                    (Ok(device), reply)
+                }
+            },
             (Ok(Route::Device(device) | Route::Chain(_, device)), _) => (Ok(device), reply),
             // Only fleets with a pool have such a route.
             (Ok(Route::Pool(_)), None) => (Err(InvokeError::UnknownFunction), reply),

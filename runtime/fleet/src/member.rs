@@ -58,6 +58,11 @@ pub trait Member: Send + Sync + 'static {
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError>;
     fn unload(&self, function: &FunctionKey) -> Result<(), EngineError>;
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
+
+    fn submit_movable(&self, request: ChainRequest, reply: Reply) -> InvocationId {
+        self.submit(request, reply)
+    }
+
     fn cancel(&self, id: InvocationId);
     fn statistics(&self) -> EngineStatistics;
 
@@ -177,6 +182,10 @@ impl Member for EngineHandle {
 
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
         self.submit_chain(request, reply)
+    }
+
+    fn submit_movable(&self, request: ChainRequest, reply: Reply) -> InvocationId {
+        EngineHandle::submit_movable(self, request, reply)
     }
 
     fn cancel(&self, id: InvocationId) {

@@ -6,7 +6,7 @@ use crate::compiler::CompilerService;
 use crate::config::{ModelControl, ServerConfig};
 use crate::cuda::counts::Counts;
 use crate::deployed::Deployed;
-use crate::graphs::{BuiltinTurns, Desk, Functions, Graphs, StageProcesses};
+use crate::graphs::{BuiltinTurns, DeployedGraph, Desk, Functions, Graphs, StageProcesses};
 use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};
 use crate::inference::blocking;
 use crate::instances::{Instance, Instances};
@@ -406,6 +406,12 @@ impl Functions for App {
         let key = FunctionKey { tenant: tenant.clone(), name: name.into() };
         let is_deployed = self.deployed.as_ref().is_some_and(|deployed| deployed.find(&key).is_some());
         is_deployed || (tenant.is_local() && !matches!(self.repository.find(name, None), Err(FindError::Unknown(_))))
+    }
+
+    fn ensemble(&self, tenant: &Tenant, name: &str) -> Option<Arc<DeployedGraph>> {
+        let key = FunctionKey { tenant: tenant.clone(), name: name.into() };
+        let is_function = self.deployed.as_ref().is_some_and(|deployed| deployed.find(&key).is_some());
+        if is_function || !tenant.is_local() { None } else { self.repository.graph_called(name) }
     }
 
     fn is_private(&self, key: &FunctionKey) -> bool {

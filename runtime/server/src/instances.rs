@@ -8,9 +8,10 @@ mod route;
 #[cfg(test)]
 mod tests;
 
+use crate::limits::SCALING_MS_MAX;
 use crate::names::{BadName, check_name};
-use crate::routes::{Load, Routed, Routes};
-use atoll_core::routing::Standing;
+use crate::routes::{Load, Routed, Routes, Urgency};
+use atoll_core::routing::{Choice, Standing};
 use atoll_engine::{
     Class, DeviceId, EngineError, FunctionKey, InstanceMemory, ShareClient, ShareError, ShareRequest, ShareSpec, Tenant,
 };
@@ -36,6 +37,9 @@ pub(crate) struct Instance {
     pub(crate) quota_limit: f64,
     /// Device memory for its requests and its part of the function's constants, in bytes.
     pub(crate) gpu_mem: Option<u64>,
+    /// The target latency of its requests, in milliseconds.
+    #[serde(default)]
+    pub(crate) latency_ms: Option<u64>,
     /// The lease that it belongs to; `None` for one that an operator or the autoscaler created. The
     /// record of the lease contains the instance, so the store does not keep it as an instance.
     #[serde(skip)]
@@ -77,6 +81,8 @@ pub(crate) enum InstanceError {
     Unknown(String),
     #[error("{0}")]
     Share(ShareError),
+    #[error("a target latency_ms of {0}; 1 to {SCALING_MS_MAX}, a day, are possible")]
+    Latency(u64),
     #[error("there is no place for an instance of `{function}`: {reason}")]
     NoPlace { function: FunctionKey, reason: String },
     #[error(transparent)]
@@ -112,6 +118,19 @@ impl Instance {
     /// Its share, checked.
     pub(crate) fn share(&self, tenant: &Tenant) -> Result<ShareSpec, ShareError> {
         share(tenant, self.sm_partition, self.quota_request, self.quota_limit)
+    }
+
+    /// Its share and its target latency, checked.
+    fn checked(&self, tenant: &Tenant) -> Result<ShareSpec, InstanceError> {
+        match self.latency_ms {
+            Some(ms) if !(1..=SCALING_MS_MAX).contains(&ms) => Err(InstanceError::Latency(ms)),
+            _ => self.share(tenant).map_err(InstanceError::Share),
+        }
+    }
+
+    /// The target latency of its requests.
+    fn target(&self) -> Option<Duration> {
+        self.latency_ms.map(Duration::from_millis)
     }
 
     /// Whether it serves requests of this class. The instance of a lease serves real-time requests
@@ -181,7 +200,7 @@ impl Instances {
                 let instance = on_one_device(instance, engine.devices())?;
                 let share = instance.share(&key.tenant).map_err(|error| error.to_string())?;
                 hold(&*engine, &key, &instance, share).map_err(|error| error.to_string())?;
-                routes.set(&function_of(&key, &instance), &key.name, share.limit());
+                routes.set(&function_of(&key, &instance), &key.name, share.limit(), instance.target());
                 Ok(instance)
             });
             match placed {
@@ -239,36 +258,26 @@ impl Instances {
     }
 
     /// Chooses an instance for a request that names none: the one that is expected to finish it
-    /// first, among those that have the class of the request or no class of their own. Skips those
-    /// in `except`, instances of leases, draining instances, and those whose share a device
-    /// refused. `None` if there is no such instance.
+    /// first, among those that have the class of the request or no class of their own, and that
+    /// hold on `device` if it is given. Skips those in `except`, instances of leases, draining
+    /// instances, and those whose share a device refused. `None` if there is no such instance.
     pub(crate) fn choose(
         &self,
         function: &FunctionKey,
-        class: Class,
-        deadline: Option<Duration>,
-        except: &[String],
-    ) -> Option<String> {
-        self.choose_on(function, class, deadline, except, None)
-    }
-
-    /// As [`Instances::choose`], of those that hold on a device.
-    fn choose_on(
-        &self,
-        function: &FunctionKey,
-        class: Class,
-        deadline: Option<Duration>,
+        urgency: Urgency,
         except: &[String],
         device: Option<DeviceId>,
-    ) -> Option<String> {
-        self.routes.choose(function, deadline, |name| {
+    ) -> Option<Choice<String>> {
+        self.routes.choose(function, urgency, |name| {
             if except.iter().any(|other| other == name) {
                 return false;
             }
             let key = FunctionKey { tenant: function.tenant.clone(), name: name.into() };
             // The instance of a lease serves only requests that name it.
             let may_serve = |instance: Arc<Instance>| {
-                instance.class.is_none_or(|own| own == class) && instance.lease.is_none() && !self.is_draining(&key)
+                instance.class.is_none_or(|own| own == urgency.class)
+                    && instance.lease.is_none()
+                    && !self.is_draining(&key)
             };
             let client = client(&key);
             let is_there = |device| self.engine.device_of_share(&client).is_none_or(|bound| bound == device);
@@ -276,9 +285,19 @@ impl Instances {
         })
     }
 
+    /// Whether a function has an instance for a request that names none.
+    pub(crate) fn has_one(&self, function: &FunctionKey, urgency: Urgency) -> bool {
+        self.choose(function, urgency, &[], None).is_some()
+    }
+
+    /// Whether no instance can finish a request that names none before its deadline.
+    pub(crate) fn is_late(&self, function: &FunctionKey, urgency: Urgency) -> bool {
+        urgency.deadline.is_some() && self.choose(function, urgency, &[], None).is_some_and(|choice| choice.is_late)
+    }
+
     /// Counts a request as running under an instance until it ends. `None` without an instance.
-    pub(crate) fn begin(&self, function: &FunctionKey, instance: Option<&str>) -> Option<Routed> {
-        instance.map(|name| self.routes.begin(function, name))
+    pub(crate) fn begin(&self, function: &FunctionKey, instance: Option<&str>, urgency: Urgency) -> Option<Routed> {
+        instance.map(|name| self.routes.begin(function, name, urgency))
     }
 
     /// The load and speed of an instance; `None` if the routes do not contain it.
@@ -291,6 +310,12 @@ impl Instances {
     /// contain it.
     pub(crate) fn load(&self, key: &FunctionKey, instance: &Instance) -> Option<Load> {
         self.routes.load(&function_of(key, instance), &key.name)
+    }
+
+    /// The requests of all instances.
+    pub(crate) fn loads(&self) -> Vec<(FunctionKey, Load)> {
+        let all = self.all().into_iter();
+        all.filter_map(|(key, instance)| self.load(&key, &instance).map(|load| (key, load))).collect()
     }
 
     /// Whether an instance is draining: it gets no new requests, and is removed when its own have
@@ -326,7 +351,7 @@ impl Instances {
     /// Creates an instance. Blocks.
     pub(crate) fn create(&self, key: FunctionKey, instance: Instance, has_function: bool) -> Result<(), InstanceError> {
         check_name(&key.name)?;
-        let share = instance.share(&key.tenant).map_err(InstanceError::Share)?;
+        let share = instance.checked(&key.tenant)?;
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         if self.find(&key).is_some() {
             return Err(InstanceError::Exists(key.to_string()));
@@ -349,7 +374,7 @@ impl Instances {
         }
         let mut instance = Instance::clone(&before);
         change(&mut instance);
-        let share = instance.share(&key.tenant).map_err(InstanceError::Share)?;
+        let share = instance.checked(&key.tenant)?;
         self.put(key.clone(), instance, share, Some(&before))
     }
 
@@ -388,7 +413,7 @@ impl Instances {
             }
         }
         tracing::info!(instance = %key, %function, quota_request = instance.quota_request, "instance set");
-        self.routes.set(&function, &key.name, share.limit());
+        self.routes.set(&function, &key.name, share.limit(), instance.target());
         self.all.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::new(instance));
         self.limit_memory(&function);
         Ok(())

@@ -181,6 +181,9 @@ pub const LOAD_FILES_MAX: usize = 256;
 /// Most values in a `config.pbtxt`. The largest ensemble that can be served has a tenth of it.
 pub const CONFIG_FIELDS_MAX: usize = 16_384;
 
+/// Most ensembles that are nested: the outermost calls one that calls another one, and so on.
+pub const ENSEMBLES_DEPTH_MAX: usize = 8;
+
 /// Deepest nesting of messages in a `config.pbtxt`. Triton's schema has five levels.
 pub const SETTINGS_DEPTH_MAX: usize = 16;
 

@@ -122,11 +122,15 @@ fn check(
         }
     }
     for tensor in declared {
-        let at = known.iter().position(|known| known.name == tensor.name).ok_or_else(|| {
-            let names: Vec<&str> = known.iter().map(|known| known.name.as_str()).collect();
-            format!("unexpected {what} `{}`; the model has {}", tensor.name, names.join(", "))
-        })?;
-        reshapes[at] = one(what, tensor, &known[at], has_rows)?;
+        match known.iter().position(|known| known.name == tensor.name) {
+            Some(at) => reshapes[at] = one(what, tensor, &known[at], has_rows)?,
+            // An input with a default in the ONNX file is a constant of the compiled model.
+            None if what == "input" && tensor.optional => {}
+            None => {
+                let names: Vec<&str> = known.iter().map(|known| known.name.as_str()).collect();
+                return Err(format!("unexpected {what} `{}`; the model has {}", tensor.name, names.join(", ")));
+            }
+        }
     }
     let is_missing = |known: &&TensorMetadata| !declared.iter().any(|tensor| tensor.name == known.name);
     // Clients send all inputs. They may do without outputs.
@@ -189,6 +193,7 @@ mod tests {
             data_type: Some("TYPE_FP32".into()),
             dims: Some(dims.to_vec()),
             reshape: reshape.map(<[i64]>::to_vec),
+            optional: false,
         }
     }
 

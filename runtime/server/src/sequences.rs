@@ -2,6 +2,9 @@
 //! steps of one session of a model that keeps state. Some models keep none, and get control inputs
 //! that say where a request stands in its sequence (`control.rs`).
 //!
+//! The steps of a session run under one instance of the function, unless they name others. An
+//! instance that drains is removed when the sequences that run under it have ended.
+//!
 //! The first request of a sequence sets `sequence_start`, the last one `sequence_end`. Requests of
 //! a sequence run one after the other, in order of arrival. A sequence whose first request failed
 //! does not exist; a second `sequence_start` restarts the sequence. The engine owns the sessions
@@ -15,7 +18,7 @@ use crate::inference::invoke_by;
 use crate::model::Model;
 use crate::running::Permit;
 use atoll_engine::limits::SESSIONS_PER_TENANT_MAX;
-use atoll_engine::{ChainRequest, FunctionKey, InvocationResult, InvokeError, SessionId, Tenant};
+use atoll_engine::{ChainRequest, DeviceId, FunctionKey, InvocationResult, InvokeError, SessionId, Tenant};
 use atoll_fleet::Inference;
 use place::{Id, Place};
 use std::collections::HashMap;
@@ -99,6 +102,12 @@ impl Sequences {
         })
     }
 
+    /// Whether an open sequence runs under an instance of a function.
+    pub(crate) fn run_under(&self, function: &FunctionKey, instance: &str) -> bool {
+        let runs_there = |sequence: &Sequence| sequence.instance.as_deref() == Some(instance) && !sequence.is_expired();
+        self.all().iter().any(|((_, of, _), sequence)| of == function && runs_there(sequence))
+    }
+
     fn start(&self, engine: &Arc<dyn Inference>, model: &Model, key: &Key) -> Result<(), InvokeError> {
         let (used, idle) = (Instant::now(), model.session_idle());
         // The engine limits the sessions.
@@ -135,6 +144,11 @@ pub(crate) struct Turn<'e> {
 }
 
 impl Turn<'_> {
+    /// The device that holds the session.
+    pub(crate) fn device(&self) -> Option<DeviceId> {
+        self.session.map(|session| DeviceId::of_id(session.0))
+    }
+
     /// The instance under which the sequence runs: its last one if `is_there` returns true for it,
     /// otherwise the one that `choose` returns.
     pub(crate) fn instance(

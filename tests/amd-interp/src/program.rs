@@ -38,7 +38,8 @@ pub struct Program {
     base: u64,
     segments: Vec<Segment>,
     kernels: BTreeMap<String, Kernel>,
-    symbols: BTreeMap<String, u64>,
+    /// Address and size.
+    symbols: BTreeMap<String, (u64, u64)>,
     disassemblers: [OnceLock<Option<Mutex<Disassembler>>>; 2],
 }
 
@@ -88,7 +89,6 @@ impl Program {
         relocate(&file, &mut segments, base)?;
         let symbols = symbols(&file, base);
         let kernels = kernels(&symbols, &segments, &target)?;
-        let symbols = symbols.into_iter().map(|(name, (address, _))| (name, address)).collect();
         let program = Self { target, base, segments, kernels, symbols, disassemblers: Default::default() };
         program.disassembler(64).ok_or_else(|| LoadError::NoDisassembler(target.name.to_owned()))?;
         Ok(program)
@@ -109,6 +109,11 @@ impl Program {
 
     /// The address of a symbol: a function or a variable.
     pub fn symbol(&self, name: &str) -> Option<u64> {
+        self.extent(name).map(|(address, _)| address)
+    }
+
+    /// Address and size in bytes of a symbol.
+    pub fn extent(&self, name: &str) -> Option<(u64, u64)> {
         self.symbols.get(name).copied()
     }
 

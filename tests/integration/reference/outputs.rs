@@ -117,6 +117,7 @@ fn commands(http: &str, digest: &str) -> Vec<Sample> {
     let kernel = [&kernel[..], &["--arg", "in:f32:128:arange", "--arg", "out:f32:128", "--arg", "u32:128"]].concat();
     let decoder = ["--state", "auto", "--symbol", "past_sequence_length=0..48", "--compute-units", "1"];
     let fast = ["--function", "affine", "--quota-request", "0.2", "--class", "best-effort", "--gpu-mem", "1M"];
+    let fast = [&fast[..], &["--latency-ms", "50"]].concat();
     let lease = ["lease", "grant", "--request-id", "r", "--holder", "a", "--class", "best-effort", "--gpu-mem", "1M"];
     let lease = [&lease[..], &["--function", "affine", "--quota-request", "0.1"]].concat();
     let held = ["1", "--epoch", "2", "--holder", "a"];

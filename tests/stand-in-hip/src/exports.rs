@@ -48,8 +48,7 @@ use entry_points;
 const IMPLEMENTED: [&[&str]; 4] = [device::DEVICE, memory::MEMORY, module::MODULE, stream::STREAM];
 
 /// Entry points that are not implemented: they return `hipErrorNotSupported`.
-const NOT_IMPLEMENTED: &[&str] =
-    &["hipDeviceReset", "hipModuleGetGlobal", "hipStreamCreateWithWindowSize", "hipStreamClearQueue"];
+const NOT_IMPLEMENTED: &[&str] = &["hipDeviceReset", "hipStreamCreateWithWindowSize", "hipStreamClearQueue"];
 
 /// Generates the exports, and default implementations that return an error.
 macro_rules! exports {

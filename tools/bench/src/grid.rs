@@ -10,12 +10,11 @@ use crate::profiler;
 use anyhow::{Context, Result};
 use atoll_core::scaling::{Point, Profile as Scaling, ProfileError};
 use atoll_engine::{
-    ChainRequest, Class, EngineHandle, FunctionKey, InputTensor, ShareClient, ShareRequest, ShareSpec, StageInput,
-    StageRequest, Tenant,
+    ChainRequest, Class, EngineHandle, EngineStatistics, FunctionKey, InputTensor, ShareClient, ShareRequest,
+    ShareSpec, StageInput, StageRequest, Tenant,
 };
 use atoll_kgraph::{Bundle, LoadPoint, Profile};
 use atoll_protocol::Tensor;
-use std::collections::VecDeque;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -110,6 +109,48 @@ pub enum Step<'a> {
     Flat(u32),
 }
 
+/// Requests that were kept in flight.
+struct Driven {
+    elapsed: Duration,
+    /// The time from request to answer of each request, in nanoseconds.
+    latencies: Vec<u64>,
+    used: Used,
+}
+
+/// Use of the device.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    compute_units: u32,
+    /// Time that launches of the share kept the device busy.
+    share_ns: u64,
+    /// Time that the compute units ran blocks, summed over the units.
+    units_ns: Option<u64>,
+}
+
+impl Used {
+    fn of(statistics: &EngineStatistics) -> Used {
+        let is_its = |client: &ShareClient| client.instance.as_deref() == Some(INSTANCE);
+        let share = statistics.shares.iter().find(|share| is_its(&share.client));
+        let device = &statistics.device;
+        Used {
+            compute_units: device.compute_units,
+            share_ns: share.map_or(0, |share| share.received_ns),
+            units_ns: device.busy_ns,
+        }
+    }
+
+    fn since(self, before: Used) -> Used {
+        let units_ns = self.units_ns.zip(before.units_ns).map(|(now, before)| now.saturating_sub(before));
+        Used { share_ns: self.share_ns.saturating_sub(before.share_ns), units_ns, ..self }
+    }
+}
+
+/// A part of the time of so many units, in thousandths.
+fn permille(ns: u128, elapsed: Duration, units: u32) -> u32 {
+    let all = elapsed.as_nanos().saturating_mul(units.into()).max(1);
+    ((ns * 1000 + all / 2) / all).min(1000) as u32
+}
+
 impl Grid<'_> {
     /// Measures the points of the grid that the profile does not have, for these inputs. Calls
     /// `keep` after each point, with the profile and what happened.
@@ -189,23 +230,25 @@ impl Grid<'_> {
         self.handle.place_share(client.clone(), share).with_context(at)?;
         let measured = self.drive(inputs).with_context(at);
         self.handle.remove_share(client);
-        let (answers, elapsed, mut latencies) = measured?;
+        let Driven { elapsed, mut latencies, used } = measured?;
         latencies.sort_unstable();
         let quantile = |percent: usize| latencies[(latencies.len() - 1) * percent / 100];
-        let rate = u128::from(answers) * 1_000_000_000_000 / elapsed.as_nanos().max(1);
+        let rate = latencies.len() as u128 * 1_000_000_000_000 / elapsed.as_nanos().max(1);
         Ok(LoadPoint {
             symbols: symbols.into(),
             lane_permille: partition * 10,
             quota_permille: quota * 10,
-            runs: u32::try_from(answers).unwrap_or(u32::MAX),
+            runs: u32::try_from(latencies.len()).unwrap_or(u32::MAX),
             per_1000_s: u64::try_from(rate).unwrap_or(u64::MAX),
             latency_ns_p50: quantile(50),
             latency_ns_p99: quantile(99),
+            utilisation_permille: Some(permille(used.share_ns.into(), elapsed, 1)),
+            occupancy_permille: used.units_ns.map(|ns| permille(ns.into(), elapsed, used.compute_units)),
         })
     }
 
-    /// Keeps requests in flight. Returns the number of answers, the time and the latencies.
-    fn drive(&self, inputs: &[InputTensor]) -> Result<(u64, Duration, Vec<u64>)> {
+    /// Keeps requests in flight.
+    fn drive(&self, inputs: &[InputTensor]) -> Result<Driven> {
         let (answer, answered) = mpsc::channel();
         let submit = || {
             let answer = answer.clone();
@@ -220,19 +263,21 @@ impl Grid<'_> {
             next()?.1?;
             submit();
         }
-        let (begun, mut latencies) = (Instant::now(), VecDeque::new());
+        let before = Used::of(&self.handle.statistics());
+        let (begun, mut latencies) = (Instant::now(), Vec::new());
         loop {
             let (latency, result) = next()?;
             result?;
-            latencies.push_back(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+            latencies.push(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
             let elapsed = begun.elapsed();
             let is_enough = latencies.len() >= self.effort.runs as usize && elapsed >= self.effort.time;
             if is_enough || elapsed >= self.effort.time * LONGEST {
+                let used = Used::of(&self.handle.statistics()).since(before);
                 // Requests in flight end before the share is removed.
                 for _ in 1..depth {
                     next()?.1?;
                 }
-                return Ok((latencies.len() as u64, elapsed, latencies.into()));
+                return Ok(Driven { elapsed, latencies, used });
             }
             submit();
         }
@@ -291,6 +336,8 @@ mod tests {
             per_1000_s,
             latency_ns_p50: 1,
             latency_ns_p99: 1,
+            utilisation_permille: None,
+            occupancy_permille: None,
         };
         vec![point(rates[0], 500), point(rates[1], 1000)]
     }
@@ -305,6 +352,17 @@ mod tests {
         assert!(why(&[], &[1]).contains("--partitions has 0 values"));
         assert!(why(&[50], &[0]).contains("--quotas 0: 1 to 100 %"));
         assert!(why(&[130], &[1]).contains("--partitions 130: 1 to 100 %"));
+    }
+
+    #[test]
+    fn use_is_that_of_the_measured_time() {
+        let used = |share_ns, units_ns| Used { compute_units: 2, share_ns, units_ns };
+        let since = used(700, Some(900)).since(used(200, Some(400)));
+        assert_eq!((since.share_ns, since.units_ns), (500, Some(500)));
+        assert_eq!(used(7, None).since(used(2, Some(4))).units_ns, None);
+        let second = Duration::from_nanos(1000);
+        assert_eq!((permille(500, second, 1), permille(500, second, 2)), (500, 250));
+        assert_eq!((permille(1500, second, 1), permille(1, Duration::ZERO, 1)), (1000, 1000), "at most the whole");
     }
 
     #[test]

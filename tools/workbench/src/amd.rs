@@ -4,12 +4,16 @@ use crate::bind::{self, Bound, Signature};
 use crate::error::BenchError;
 use crate::launch::{Buffer, Kernel, KernelDevice, Launch, Outcome};
 use atoll_amd_interp::{Memory, Options, Program, run};
+use atoll_device::{LaunchReport, print_buffer};
 pub use atoll_target_amd::Architecture;
 use atoll_target_amd::{AmdError, KernelShape, LowerError, abi, compile};
 use std::time::Instant;
 
 /// Instructions of all waves of a launch; one that takes more probably does not end.
 const INSTRUCTIONS_MAX: u64 = 1 << 28;
+
+/// Bytes for what a launch prints.
+const PRINT_BYTES: u32 = 1 << 20;
 
 /// The interpreter of AMD code as a device of one architecture.
 #[derive(Clone, Debug)]
@@ -51,13 +55,15 @@ impl bind::Memory for Memory {
 }
 
 impl AmdKernel {
-    fn once(&self, launch: &Launch, buffers: &mut [Buffer], options: &Options) -> Result<(), BenchError> {
+    /// Runs a launch, and returns what it printed.
+    fn once(&self, launch: &Launch, buffers: &mut [Buffer], options: &Options) -> Result<LaunchReport, BenchError> {
         let mut memory = Memory::new();
         let Bound { mut params, grid, block, shared_bytes, buffers: addresses, offsets } =
             self.signature.bind(launch, buffers, &mut memory)?;
         params.resize(self.params_bytes as usize, 0);
         let trap = memory.add("trap record", vec![0; abi::TRAP_BYTES as usize]);
-        let kernarg = abi::kernarg(&params, grid, block, shared_bytes, trap);
+        let print = memory.add("print buffer", print_buffer::empty(PRINT_BYTES));
+        let kernarg = abi::kernarg(&params, grid, block, shared_bytes, abi::Records { trap, print });
         let dynamic_lds = if shared_bytes == 0 { 0 } else { shared_bytes.saturating_add(self.gap_bytes) };
         let launch = atoll_amd_interp::Launch { grid, block, dynamic_lds, kernarg };
         let result = run(&[&self.program], &self.entry, &launch, &mut memory, options);
@@ -68,7 +74,10 @@ impl AmdKernel {
             buffer.bytes.copy_from_slice(&allocation[offset..][..bytes]);
         }
         result?;
-        self.check_trap(memory.bytes(trap).expect("the record was added"))
+        self.check_trap(memory.bytes(trap).expect("the record was added"))?;
+        let mut report = LaunchReport::default();
+        print_buffer::append(&mut report, &self.entry, memory.bytes(print).expect("the buffer was added"));
+        Ok(report)
     }
 
     fn check_trap(&self, record: &[u8]) -> Result<(), BenchError> {
@@ -112,19 +121,15 @@ impl KernelDevice for AmdBench {
         let mut working = buffers.to_vec();
         for repetition in 0..repeat.max(1) {
             let start = Instant::now();
-            kernel.once(launch, &mut working, &self.options)?;
+            let report = kernel.once(launch, &mut working, &self.options)?;
             outcome.times.push(start.elapsed());
             if repetition == 0 {
                 buffers.clone_from_slice(&working);
+                (outcome.printed, outcome.printed_lost_bytes) = (report.printed, report.printed_lost_bytes);
             }
         }
         Ok(outcome)
     }
 
     fn unload(&mut self, _: AmdKernel) {}
-
-    /// The target refuses `printf`.
-    fn captures_output(&self) -> bool {
-        false
-    }
 }

@@ -1,6 +1,7 @@
 //! The dimension of the rows of a result, operator by operator.
 
 use super::{Application, Dependence, Rows, axis_of};
+use crate::nest::Nest;
 use crate::size::same;
 use crate::tensor_graph::{MatMul, Op, Reduce, ValueId};
 use atoll_kgraph::Expr;
@@ -28,7 +29,7 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
             Ok(vec![Rows::Same; application.node.outputs.len()])
         };
     }
-    if application.attributes_depend_on_rows() {
+    if !matches!(application.node.op, Op::Nest(_)) && application.attributes_depend_on_rows() {
         return mixes("one of its positions depends on the number of rows");
     }
     let first = operands[0];
@@ -73,7 +74,7 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
             _ => mixes("it adds rows"),
         },
         Op::Recurrent { .. } => return recurrent(&operands),
-        Op::Nest(_) => mixes("it is a loop nest, whose reads are not analysed"),
+        Op::Nest(nest) => return application.nest(nest, &operands),
         Op::If { .. } | Op::Loop { .. } => mixes("one condition decides for all rows"),
     };
     Ok(vec![found?])
@@ -125,6 +126,28 @@ impl Application<'_> {
             Op::If { .. } | Op::Loop { .. } => true,
             _ => false,
         }
+    }
+
+    /// A nest whose first operands are read by rows, while the others are the same for all rows.
+    fn nest(&self, nest: &Nest, operands: &[Rows]) -> Result<Vec<Rows>, Dependence> {
+        if nest.row_operands == 0 {
+            return mixes("it is a loop nest, whose reads are not analysed");
+        }
+        if !nest.refusals().is_empty() {
+            return mixes("a value of one row can make it refuse all rows");
+        }
+        let (by_row, others) = operands.split_at_checked(nest.row_operands).ok_or(Dependence::Unknown)?;
+        if by_row.iter().any(|rows| *rows != Rows::Axis(0)) || others.iter().any(|rows| *rows != Rows::Same) {
+            return mixes(
+                "its rows are not along the first axis, or an operand that it reads as a whole differs by row",
+            );
+        }
+        let sizes = nest.sizes();
+        let (first, inner) = sizes.split_first().ok_or(Dependence::Unknown)?;
+        if **first != Expr::Symbol(self.symbol) || inner.iter().any(|size| size.depends_on(self.symbol)) {
+            return mixes("one of its positions depends on the number of rows");
+        }
+        Ok(vec![Rows::Axis(0); self.node.outputs.len()])
     }
 
     /// The rows of values that are broadcast to the result's shape. `known` is the dimension of the

@@ -12,13 +12,19 @@ pub struct NestBuilder {
     slots: Vec<DType>,
     /// Statements of the open blocks, the innermost last.
     blocks: Vec<Vec<Statement>>,
+    row_operands: usize,
 }
 
 impl NestBuilder {
     /// Begins a nest over a domain.
     pub fn new(stem: &str, domain: Vec<Expr>) -> NestBuilder {
         let slots = vec![DType::I32; domain.len()];
-        NestBuilder { stem: stem.to_owned(), domain, slots, blocks: vec![Vec::new()] }
+        NestBuilder { stem: stem.to_owned(), domain, slots, blocks: vec![Vec::new()], row_operands: 0 }
+    }
+
+    /// Declares that the first operands are read by rows ([`Nest::row_operands`]).
+    pub fn by_rows(&mut self, operands: usize) {
+        self.row_operands = operands;
     }
 
     /// The coordinates of the point, outermost first.
@@ -29,7 +35,7 @@ impl NestBuilder {
     /// The finished nest.
     pub fn finish(mut self) -> Nest {
         let body = self.blocks.pop().unwrap_or_default();
-        Nest { stem: self.stem, domain: self.domain, slots: self.slots, body }
+        Nest { stem: self.stem, domain: self.domain, slots: self.slots, body, row_operands: self.row_operands }
     }
 
     fn slot(&mut self, dtype: DType) -> Slot {

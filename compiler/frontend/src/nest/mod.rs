@@ -42,6 +42,11 @@ pub struct Nest {
     pub slots: Vec<DType>,
     /// The statements that a thread runs at its point.
     pub body: Vec<Statement>,
+    /// Number of first operands that are read by rows: a point whose first coordinate is `i` reads
+    /// only row `i` of the first axis of these operands and of the results, and writes only row `i`
+    /// of the results. 0 if that is not known. The operator that builds the nest knows, and the
+    /// batch analysis relies on it.
+    pub row_operands: usize,
 }
 
 /// A scalar of a thread.

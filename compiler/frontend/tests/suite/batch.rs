@@ -5,7 +5,7 @@
 
 use crate::common::{Dim, Model, conv_bn, int, ints, random_tensor};
 use atoll_frontend::batch::{Batch, analyse};
-use atoll_frontend::onnx::proto::DataType;
+use atoll_frontend::onnx::proto::{AttributeProto, AttributeType, DataType, OperatorSetIdProto};
 use atoll_frontend::reference;
 use atoll_frontend::tensor::Tensor;
 use atoll_frontend::tensor_graph::TensorGraph;
@@ -104,6 +104,53 @@ fn layers_of_networks_keep_rows_apart() {
     });
 }
 
+/// Loop nests whose operators say that they read by rows.
+#[test]
+fn loop_nests_keep_rows_apart() {
+    proven(|m, x| {
+        let axis = m.int32("axis", &[], &[2]);
+        m.node("CumSum", "y", &[x, &axis], vec![])
+    });
+    proven(|m, x| {
+        let k = m.ints("k", &[2]);
+        m.node("TopK", "y", &[x, &k], vec![int("axis", -1)])
+    });
+    proven(|m, x| {
+        m.node("LpPool", "y", &[x], vec![ints("kernel_shape", &[2, 2])])
+    });
+    proven(|m, x| {
+        let whole = m.node("Floor", "whole", &[x], vec![]);
+        let floats = |name: &str, floats: &[f32]| AttributeProto {
+            name: name.into(),
+            floats: floats.to_vec(),
+            r#type: AttributeType::Floats as i32,
+            ..AttributeProto::default()
+        };
+        let attributes = vec![floats("keys_floats", &[-1.0, 0.0]), floats("values_floats", &[10.0, 20.0])];
+        let y = m.node("LabelEncoder", "y", &[&whole], attributes);
+        m.graph().node.last_mut().unwrap().domain = "ai.onnx.ml".into();
+        m.proto.opset_import.push(OperatorSetIdProto { domain: "ai.onnx.ml".into(), version: 2 });
+        y
+    });
+    refused("it is a loop nest, whose reads are not analysed", |m, x| {
+        let axis = m.int32("axis", &[], &[0]);
+        m.node("CumSum", "y", &[x, &axis], vec![])
+    });
+    refused("its rows are not along the first axis", |m, x| {
+        let turned = m.node("Transpose", "turned", &[x], vec![ints("perm", &[1, 0, 2, 3])]);
+        let axis = m.int32("axis", &[], &[2]);
+        m.node("CumSum", "y", &[&turned, &axis], vec![])
+    });
+    // Row `i` of the result is element `i` of the constant.
+    refused("its rows are not along the first axis", |m, x| {
+        let table = m.random("table", &[3, 4, 6, 5], 0.0, 1.0);
+        let zero = m.floats("zero", &[], &[0.0]);
+        let none = m.node("Mul", "none", &[x, &zero], vec![]);
+        let index = m.node("Cast", "index", &[&none], vec![int("to", 7)]);
+        m.node("GatherElements", "y", &[&table, &index], vec![int("axis", 1)])
+    });
+}
+
 #[test]
 fn operators_that_mix_rows_are_refused() {
     refused("it normalises over rows", |m, x| m.node("Softmax", "y", &[x], vec![int("axis", 0)]));
@@ -143,7 +190,7 @@ fn an_input_without_rows_is_refused() {
 
 /// A step of a random model: the operator, and its axis.
 fn any_step() -> impl Strategy<Value = (u8, usize, usize)> {
-    (0u8..10, 0usize..4, 0usize..4)
+    (0u8..12, 0usize..4, 0usize..4)
 }
 
 /// Adds a step. In the shape, `None` is the number of rows.
@@ -210,6 +257,15 @@ fn add_step(
             let split = axis.max(1);
             *shape = vec![product(&shape[..split]), product(&shape[split..])];
             m.node("Flatten", &name, &[x], vec![int("axis", split as i64)])
+        }
+        10 => {
+            let at = m.int32(&format!("c{index}"), &[], &[axis as i32]);
+            m.node("CumSum", &name, &[x, &at], vec![int("reverse", b as i64 % 2)])
+        }
+        11 if shape[axis].is_some_and(|size| size > 1) => {
+            let k = m.ints(&format!("c{index}"), &[2]);
+            shape[axis] = Some(2);
+            m.node("TopK", &name, &[x, &k], vec![int("axis", axis as i64)])
         }
         9 => {
             let indices = m.ints(&format!("c{index}"), &[0, 0]);

@@ -1,7 +1,7 @@
 //! Compiles IR text to an ELF object with LLVM.
 
 use crate::architecture::Architecture;
-use crate::emit::{EmittedKernel, quoted};
+use crate::emit::{EmittedKernel, print_definitions, quoted};
 use crate::error::AmdError;
 use crate::globals::Globals;
 use crate::proxy::{self, Proxy};
@@ -53,7 +53,10 @@ pub(crate) fn module_text(
     }
     let math: BTreeSet<_> = kernels.iter().flat_map(|kernel| &kernel.math).collect();
     math.iter().for_each(|routine| text.push_str(&routine.definition()));
-    // The attributes of math routines.
+    if kernels.iter().any(|kernel| kernel.prints) {
+        text += &print_definitions();
+    }
+    // The attributes of these functions.
     text += "attributes #1 = { nounwind alwaysinline \"no-builtins\" }\n";
     for (number, kernel) in kernels.iter().enumerate() {
         let threads = kernel.block.threads();

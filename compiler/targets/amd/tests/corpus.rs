@@ -49,7 +49,7 @@ fn a_vector_addition_links_for_every_architecture() {
     for architecture in Architecture::ALL {
         let code = vector_add(architecture);
         let [facts] = &code.kernels[..] else { panic!("{:?}", code.kernels) };
-        assert_eq!((facts.params_bytes, facts.kernarg_bytes), (28, 72), "{architecture}");
+        assert_eq!((facts.params_bytes, facts.kernarg_bytes), (28, 80), "{architecture}");
         assert_eq!(facts.wave_lanes, architecture.wave_lanes(), "{architecture}");
         assert_eq!((facts.vgpr_spills, facts.sgpr_spills, facts.scratch_bytes), (0, 0, 0), "{architecture}");
         let symbols = common::llvm("llvm-readobj", &["--dyn-syms"], &code.elf);

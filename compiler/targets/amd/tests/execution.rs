@@ -44,7 +44,7 @@ fn check(code: &str, expected: impl Fn(u32) -> u32) {
         let program = Program::load(&code_object.elf).unwrap();
         let mut memory = Memory::new();
         let out = memory.add("out", vec![0; 4 * 96]);
-        let kernarg = abi::kernarg(&out.to_le_bytes(), grid, block, 0, 0);
+        let kernarg = abi::kernarg(&out.to_le_bytes(), grid, block, 0, abi::Records::default());
         let launch = Launch { grid, block, dynamic_lds: 0, kernarg };
         run(&[&program], "op", &launch, &mut memory, &RunOptions::default())
             .unwrap_or_else(|error| panic!("{architecture}: {code}: {error}"));
@@ -121,7 +121,7 @@ fn compiled(clock: &str, architecture: Architecture) -> Result<CodeObject, AmdEr
 fn instructions(code: &CodeObject, count: u64) -> Result<u64, RunError> {
     let program = Program::load(&code.elf).unwrap();
     let (grid, block) = ([1; 3], [64, 1, 1]);
-    let kernarg = abi::kernarg(&count.to_le_bytes(), grid, block, 0, 0);
+    let kernarg = abi::kernarg(&count.to_le_bytes(), grid, block, 0, abi::Records::default());
     let launch = Launch { grid, block, dynamic_lds: 0, kernarg };
     let options = RunOptions { limit: 10_000_000, ..RunOptions::default() };
     run(&[&program], "wait", &launch, &mut Memory::new(), &options).map(|stats| stats.total())

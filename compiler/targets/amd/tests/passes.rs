@@ -76,7 +76,7 @@ fn launch_fenced(program: &Program, report: &KernelReport, form: FenceForm, [del
     put(&mut params, &constants);
     params.truncate(report.params_bytes as usize);
     let (grid, dynamic_lds) = ([2, 1, 1], SHARED_BYTES + report.shared_bytes);
-    let kernarg = abi::kernarg(&params, grid, BLOCK, dynamic_lds, record);
+    let kernarg = abi::kernarg(&params, grid, BLOCK, dynamic_lds, abi::Records { trap: record, print: 0 });
     let launch = Launch { grid, block: BLOCK, dynamic_lds, kernarg };
     match run(&[program], &report.name, &launch, &mut memory, &RunOptions::default()) {
         Ok(_) => {}
@@ -179,7 +179,7 @@ impl Loop {
     /// Runs its only block. The epoch is raised to 1 after some turns of its waves.
     fn run(&mut self, program: &Program, issued: u32, raised_after: Option<u32>) -> u32 {
         self.params[self.issued_at..][..4].copy_from_slice(&issued.to_le_bytes());
-        let kernarg = abi::kernarg(&self.params, [1; 3], LOOP_BLOCK, 0, 0);
+        let kernarg = abi::kernarg(&self.params, [1; 3], LOOP_BLOCK, 0, abi::Records::default());
         let launch = Launch { grid: [1; 3], block: LOOP_BLOCK, dynamic_lds: 0, kernarg };
         let mut dispatch = Dispatch::new(vec![program], "long", launch, &RunOptions::default()).unwrap();
         program.map(&mut self.memory);

@@ -218,6 +218,7 @@ class Client(Scope):
         quota_request: float,
         quota_limit: float = 1.0,
         gpu_mem: int | None = None,
+        latency_ms: int | None = None,
         real_time: bool | None = None,
     ) -> dict[str, Any]:
         """Creates an instance of a function: a share under which its requests run. For operators.
@@ -225,6 +226,7 @@ class Client(Scope):
         sm_partition: compute units of the device, in percent
         quota_request, quota_limit: the fraction of the time that it gets whenever it has work, and at most
         gpu_mem: device memory in bytes; by default without a limit
+        latency_ms: target latency of its requests; those that take longer are counted
         real_time: class of its requests that state none; by default that of the function
 
         Returns its report, with the fields of `atoll instance ls --json`.
@@ -237,6 +239,7 @@ class Client(Scope):
             "quota_request": quota_request,
             "quota_limit": quota_limit,
             "gpu_mem": gpu_mem,
+            "latency_ms": latency_ms,
         }
         created: dict[str, Any] = json.loads(self._socket("instances").native.create_instance(json.dumps(spec)))
         return created
@@ -249,6 +252,7 @@ class Client(Scope):
         quota_request: float | None = None,
         quota_limit: float | None = None,
         gpu_mem: int | None = None,
+        latency_ms: int | None = None,
     ) -> dict[str, Any]:
         """Changes an instance. Settings that are `None` stay as they are. Its requests continue. For operators."""
         resize = {
@@ -257,6 +261,7 @@ class Client(Scope):
             "quota_request": quota_request,
             "quota_limit": quota_limit,
             "gpu_mem": gpu_mem,
+            "latency_ms": latency_ms,
         }
         changed: dict[str, Any] = json.loads(self._socket("instances").native.resize_instance(json.dumps(resize)))
         return changed
@@ -290,7 +295,7 @@ class Client(Scope):
     ) -> Lease:
         """Takes a lease of an instance of a function. Needs the right to hold leases.
 
-        The options are those of `create_instance`, and:
+        The options are those of `create_instance` except `latency_ms`, and:
 
         real_time_slots: 1 if `real_time`, else 0; without one it takes no real-time requests
         ttl: seconds until it ends without renewal, 5 to 600

@@ -16,5 +16,5 @@ fn a_launch_is_padded_by_no_more_launches_than_it_has_slots() {
 fn parameters_of_a_fully_padded_launch_fit_a_parameter_block() {
     const SLOT_BYTES: u32 = 16;
     let slots = 1 + PADS_MAX as u32;
-    assert_eq!(slots * SLOT_BYTES + SHARED_PARAMS_BYTES_MAX, 512);
+    assert_eq!(slots * SLOT_BYTES + SHARED_PARAMS_BYTES_MAX, 4096);
 }

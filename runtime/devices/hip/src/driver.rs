@@ -1,7 +1,8 @@
 //! The HIP runtime as a driver of a device on streams.
 
-use atoll_device::{DeviceError, DeviceInfo, Fault, FaultKind, ModuleImage};
-use atoll_device_streams::{Driver, DriverError, LaunchShape, TrapRecord, device_error};
+use crate::print;
+use atoll_device::{DeviceError, DeviceInfo, Fault, FaultKind, LaunchReport, ModuleImage};
+use atoll_device_streams::{Driver, DriverError, LaunchShape, RecordAddresses, TrapRecord, device_error};
 use atoll_hip::{
     CodeObject, Context, DeviceMemory, Event, HipError, HostMemory, HostWords, Module, Stream, UnitMask, status,
 };
@@ -56,6 +57,8 @@ pub struct Kernel {
     handle: atoll_hip::Kernel,
     /// Bytes between its static LDS and the dynamic one, which begins at an aligned offset.
     gap_bytes: u32,
+    /// Whether it may print: a kernel of its code object does.
+    prints: bool,
 }
 
 impl Driver for Hip {
@@ -72,11 +75,12 @@ impl Driver for Hip {
     fn load(context: &Arc<Context>, _info: &DeviceInfo, image: ModuleImage<'_>) -> Result<Vec<Kernel>, DeviceError> {
         let code = suitable(context, image)?;
         let module = Module::load(context, image.code).map_err(|error| refused(context, image, code, error))?;
+        let prints = module.variable(amd_abi::PRINTS_SYMBOL).is_ok();
         let kernel = |facts: &KernelFacts| {
             let found = module.kernel(&facts.name).and_then(|handle| {
                 let fixed = u32::try_from(handle.attribute(STATIC_LDS)?).unwrap_or(0);
                 let gap_bytes = fixed.next_multiple_of(amd_abi::DYNAMIC_SHARED_ALIGN) - fixed;
-                Ok(Kernel { handle, gap_bytes })
+                Ok(Kernel { handle, gap_bytes, prints })
             });
             found.map_err(|error| DeviceError::BadModule(format!("kernel `{}`: {error}", facts.name)))
         };
@@ -87,10 +91,17 @@ impl Driver for Hip {
         kernel.handle.occupancy(threads, kernel.dynamic_lds(shared_bytes)).ok()
     }
 
-    fn launch(kernel: &Kernel, stream: &Stream, shape: LaunchShape, params: &[u8], trap: u64) -> Result<(), Failure> {
+    fn launch(
+        kernel: &Kernel,
+        stream: &Stream,
+        shape: LaunchShape,
+        params: &[u8],
+        records: RecordAddresses,
+    ) -> Result<(), Failure> {
         let LaunchShape { grid, block, shared_bytes } = shape;
         let with = atoll_hip::LaunchShape { grid, block, shared_bytes: kernel.dynamic_lds(shared_bytes) };
-        let kernarg = amd_abi::kernarg(params, grid, block, shared_bytes, trap);
+        let RecordAddresses { trap, print } = records;
+        let kernarg = amd_abi::kernarg(params, grid, block, shared_bytes, amd_abi::Records { trap, print });
         // SAFETY: Atoll's compiler writes the size of the parameters and the code object together,
         // and the segment has the size that the code declares for them. A forged bundle can break
         // this, as it can by its machine code; it harms this process, which serves its device only.
@@ -99,6 +110,14 @@ impl Driver for Hip {
 
     fn trap(record: TrapRecord, facts: &KernelFacts) -> Option<Fault> {
         fault(record, facts)
+    }
+
+    fn print_buffer(context: &Arc<Context>, kernel: &Kernel) -> Result<Option<HostWords>, Failure> {
+        kernel.prints.then(|| print::buffer(context)).transpose().map_err(Failure)
+    }
+
+    fn take_printed(buffer: &HostWords, facts: &KernelFacts, report: &mut LaunchReport) {
+        print::take(buffer, &facts.name, report);
     }
 
     fn units(_context: &Arc<Context>, units: &[u32]) -> Result<UnitMask, DeviceError> {

@@ -12,6 +12,10 @@
 //! **Traps** end the wave that trapped. The launch fails with block, thread and line, and the
 //! device continues.
 //!
+//! **Output.** `printf` records its format, arguments and strings in a buffer of the launch, in host
+//! memory. The host formats them when the launch has ended. A launch that prints more than the
+//! buffer holds loses the rest, and its report tells how many lines.
+//!
 //! **Faults**, such as an access to unmapped memory, end the process with most releases of ROCm.
 //! With other releases all later calls return an error. So kernels that may fault belong in an
 //! executor process.
@@ -26,6 +30,7 @@
 
 mod config;
 mod driver;
+mod print;
 mod shared;
 mod start;
 

@@ -14,6 +14,8 @@ mod executor;
 mod faults;
 #[path = "hip/lanes.rs"]
 mod lanes;
+#[path = "hip/prints.rs"]
+mod prints;
 #[path = "hip/resets.rs"]
 mod resets;
 
@@ -35,8 +37,9 @@ const DEVICE: &str = "ATOLL_TEST_DEVICE";
 const ARCHITECTURE: Architecture = Architecture::Gfx90a;
 const TARGET: &str = "amd-gfx90a";
 
-/// The suite's kernels. The target rejects a loop that waits for a word, because a lane of the same
-/// wave could be the writer. Here the host is the writer, so these loops get a bound.
+/// The suite's kernels, of which one prints. The target rejects a loop that waits for a word, because
+/// a lane of the same wave could be the writer. Here the host is the writer, so these loops get a
+/// bound.
 fn kernels() -> String {
     const PTX: &str = include_str!("../../../device/tests/kernels/kernels.ptx");
     const GIVE_UP: [&str; 4] = [
@@ -45,7 +48,8 @@ fn kernels() -> String {
         "@%gives bra $end;",
         "@%more bra $closed;",
     ];
-    PTX.replace(".reg .pred %first, %more;", ".reg .pred %first, %more, %gives;")
+    prints::with_output(PTX)
+        .replace(".reg .pred %first, %more;", ".reg .pred %first, %more, %gives;")
         .replace("$closed:", "mov.u64 %now, 0; $closed:")
         .replace("@%more bra $closed;", &GIVE_UP.join(" "))
 }

@@ -1,6 +1,6 @@
 //! A launch's report while the launch is running.
 
-use atoll_device::{Fault, LaunchReport, PRINTED_BYTES_MAX};
+use atoll_device::{Fault, LaunchReport};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The report of a running launch, shared by the compute units that run it.
@@ -19,14 +19,9 @@ impl Draft {
         }
     }
 
-    /// Appends a text as a whole, or drops it as a whole if it does not fit.
+    /// [`LaunchReport::print`]
     pub(crate) fn print(&self, text: &str) {
-        let mut report = lock(&self.0);
-        if report.printed.len() + text.len() <= PRINTED_BYTES_MAX && report.printed_lost_bytes == 0 {
-            report.printed.push_str(text);
-        } else {
-            report.printed_lost_bytes += text.len() as u64;
-        }
+        lock(&self.0).print(text);
     }
 
     /// Takes the finished report.
@@ -43,7 +38,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atoll_device::FaultKind;
+    use atoll_device::{FaultKind, PRINTED_BYTES_MAX};
 
     fn kept(faults: &[(FaultKind, Option<u32>)]) -> Option<(FaultKind, Option<u32>)> {
         let draft = Draft::default();

@@ -7,8 +7,8 @@
 //! memory once.
 
 use super::bounds::{self, Bounds};
-use super::format;
 use super::launch::Launch;
+use atoll_device::printf;
 use atoll_kgraph::host_abi::{Access, AccessKind, AccessSpace, HostContext, HostHelpers, NO_THREAD, TrapCode};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -206,7 +206,7 @@ unsafe extern "C" fn print(
     // SAFETY: reading an invalid address ends the kernel.
     let format = unsafe { string_at(format) };
     let mut packed = Packed { at: arguments, taken: 0, bytes: u64::from(arguments_bytes) };
-    let Some((text, taken)) = format::format(format.as_bytes(), &mut packed) else {
+    let Some((text, taken)) = printf::format(format.as_bytes(), &mut packed) else {
         tracing::warn!(
             kernel = unit.launch.kernel().facts.name,
             line,
@@ -226,7 +226,7 @@ struct Packed {
     bytes: u64,
 }
 
-impl format::Arguments for Packed {
+impl printf::Arguments for Packed {
     fn number(&mut self, bytes: usize) -> Option<u64> {
         let from = self.taken.next_multiple_of(bytes as u64);
         self.taken = from + bytes as u64;

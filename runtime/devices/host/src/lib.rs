@@ -55,7 +55,6 @@ mod diagnose;
 mod draft;
 mod elf;
 mod fault;
-mod format;
 mod helpers;
 mod image;
 mod launch;

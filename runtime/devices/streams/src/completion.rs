@@ -244,7 +244,11 @@ impl<D: Driver> Poller<D> {
             None if run.evicted_word.is_some() && run.slot.words.is_evicted() => LaunchStatus::Evicted,
             None => LaunchStatus::Complete,
         };
-        self.common.reports.put(run.launch, LaunchReport { fault, ..LaunchReport::default() });
+        let mut report = LaunchReport { fault, ..LaunchReport::default() };
+        if let Some(buffer) = &run.slot.print {
+            D::take_printed(buffer, &run.facts, &mut report);
+        }
+        self.common.reports.put(run.launch, report);
         let completion = Completion {
             launch: run.launch,
             status,

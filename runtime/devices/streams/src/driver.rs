@@ -1,7 +1,7 @@
 //! The interface to a vendor's driver.
 
 use crate::slot::TRAP_WORDS;
-use atoll_device::{DeviceError, DeviceInfo, Fault, ModuleImage};
+use atoll_device::{DeviceError, DeviceInfo, Fault, LaunchReport, ModuleImage};
 use atoll_kgraph::KernelFacts;
 use std::ffi::c_void;
 use std::fmt::{Debug, Display};
@@ -29,6 +29,15 @@ pub struct LaunchShape {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block in bytes.
     pub shared_bytes: u32,
+}
+
+/// Addresses of what a kernel may write for the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordAddresses {
+    /// The [`TrapRecord`].
+    pub trap: u64,
+    /// The buffer for what it prints ([`Driver::print_buffer`]); 0 for none.
+    pub print: u64,
 }
 
 /// The record that a kernel writes about its first trap.
@@ -78,20 +87,29 @@ pub trait Driver: Debug + Sized + Send + Sync + 'static {
     /// not report it.
     fn occupancy(kernel: &Self::Kernel, threads: u32, shared_bytes: u32) -> Option<u32>;
 
-    /// Puts a launch into a stream. `params` is the parameter block that the kernel declares;
-    /// `trap` is the address of its [`TrapRecord`].
+    /// Puts a launch into a stream. `params` is the parameter block that the kernel declares.
     fn launch(
         kernel: &Self::Kernel,
         stream: &Self::Stream,
         shape: LaunchShape,
         params: &[u8],
-        trap: u64,
+        records: RecordAddresses,
     ) -> Result<(), Self::Error>;
 
     /// The fault that a trap record describes; `None` if the kernel did not trap.
     fn trap(_record: TrapRecord, _facts: &KernelFacts) -> Option<Fault> {
         None
     }
+
+    /// Allocates a buffer for what a launch of a kernel prints; `None` if the kernel prints nothing,
+    /// or prints by the driver.
+    fn print_buffer(_context: &Arc<Self::Context>, _kernel: &Self::Kernel) -> Result<Option<Self::Words>, Self::Error> {
+        Ok(None)
+    }
+
+    /// Moves what a launch has printed from its buffer to its report. The buffer can then be used
+    /// again.
+    fn take_printed(_buffer: &Self::Words, _facts: &KernelFacts, _report: &mut LaunchReport) {}
 
     /// A set of compute units, by their indices.
     ///

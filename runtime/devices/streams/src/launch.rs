@@ -3,12 +3,13 @@
 
 use crate::driver::{Driver, DriverError, LaunchShape};
 use crate::module::{Kernel, Module};
-use crate::slot::LaunchWords;
+use crate::slot::Slot;
 use atoll_core::{DeviceOffset, Epoch, LaunchId};
 use atoll_device::bind::{BoundLaunch, LaunchParams, bind_launch};
 use atoll_device::{LaunchRecord, ModuleId, refusal};
 use atoll_kgraph::KernelFacts;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Why a launch was not put into its stream.
 #[derive(Debug, thiserror::Error)]
@@ -50,16 +51,24 @@ pub(crate) struct Bound<D: Driver> {
 }
 
 impl<D: Driver> Bound<D> {
-    /// Puts it into a stream, with its words. A launch without blocks is skipped.
-    pub(crate) fn put(&mut self, stream: &D::Stream, words: &LaunchWords<D>) -> Result<(), D::Error> {
+    /// Gives its slot a print buffer, if it needs one.
+    pub(crate) fn prepare(&self, context: &Arc<D::Context>, slot: &mut Slot<D>) -> Result<(), D::Error> {
+        if slot.print.is_none() {
+            slot.print = D::print_buffer(context, &self.kernel)?;
+        }
+        Ok(())
+    }
+
+    /// Puts it into a stream, with its slot. A launch without blocks is skipped.
+    pub(crate) fn put(&mut self, stream: &D::Stream, slot: &Slot<D>) -> Result<(), D::Error> {
         if self.shape.grid.contains(&0) {
             return Ok(());
         }
-        if let Some(slot) = self.evicted_slot {
-            self.params.put_address(slot, words.evicted_address());
+        if let Some(evicted) = self.evicted_slot {
+            self.params.put_address(evicted, slot.words.evicted_address());
         }
         let params = self.params.to_bytes();
-        D::launch(&self.kernel, stream, self.shape, &params, words.trap_address())
+        D::launch(&self.kernel, stream, self.shape, &params, slot.records())
     }
 }
 

@@ -33,6 +33,9 @@
 //! **Traps.** A kernel that traps may write a record into its slot ([`TrapRecord`]); its launch
 //! then fails, and the device continues.
 //!
+//! **Output.** A slot gets a print buffer when it first has a launch of a kernel that prints
+//! ([`Driver::print_buffer`]), and keeps it.
+//!
 //! **Faults.** Other faults end the driver's context: all later calls fail, all launches in flight
 //! complete as failed, and the device is lost with its memory. So kernels that may fault belong in
 //! an executor process, which runs this device and shares its epoch words with the daemon
@@ -74,7 +77,7 @@ mod submit;
 mod words;
 
 pub use device::StreamDevice;
-pub use driver::{Driver, DriverError, LaunchShape, TrapRecord};
+pub use driver::{Driver, DriverError, LaunchShape, RecordAddresses, TrapRecord};
 pub use error::device_error;
 pub use module::Module;
 pub use shared::SharedDevice;

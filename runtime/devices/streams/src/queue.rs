@@ -48,7 +48,7 @@ impl<D: Driver> Queue<D> {
         let words = Arc::new(D::words(context, capacity * LAUNCH_WORDS)?);
         let slot = |index| {
             let (began, ended) = (D::event(context)?, D::event(context)?);
-            Ok(Slot::<D> { began, ended, words: LaunchWords::new(&words, index) })
+            Ok(Slot::<D> { began, ended, words: LaunchWords::new(&words, index), print: None })
         };
         let slots = (0..capacity).map(slot).collect::<Result<_, D::Error>>()?;
         let stream = D::stream(context, units, priority)?;

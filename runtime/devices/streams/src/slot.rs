@@ -1,6 +1,6 @@
 //! Resources of a launch in a stream: an event before and after it, and words in host memory.
 
-use crate::driver::{Driver, DriverError, TrapRecord};
+use crate::driver::{Driver, DriverError, RecordAddresses, TrapRecord};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -66,9 +66,17 @@ pub(crate) struct Slot<D: Driver> {
     pub(crate) began: D::Event,
     pub(crate) ended: D::Event,
     pub(crate) words: LaunchWords<D>,
+    /// The print buffer, once a launch has needed one.
+    pub(crate) print: Option<D::Words>,
 }
 
 impl<D: Driver> Slot<D> {
+    /// The addresses of its records, for kernels.
+    pub(crate) fn records(&self) -> RecordAddresses {
+        let print = self.print.as_ref().map_or(0, D::words_address);
+        RecordAddresses { trap: self.words.trap_address(), print }
+    }
+
     /// Enqueues work in a stream, behind the slot's first event. After that, [`Slot::end`] records
     /// the second one.
     pub(crate) fn begin(

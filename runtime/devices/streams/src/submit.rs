@@ -40,10 +40,11 @@ impl<D: Driver> StreamDevice<D> {
         // Taken before the call, since the launch may begin before it returns.
         let submitted_ns = now_ns();
         self.common.begun.fetch_add(1, SeqCst);
-        let slot = self.queue(queue).take_slot();
+        let mut slot = self.queue(queue).take_slot();
         slot.words.clear();
         self.mark_interruptible(queue, &bound, &slot);
-        let begun = slot.begin(&self.queue(queue).stream, |stream| bound.put(stream, &slot.words));
+        let prepared = bound.prepare(&self.context, &mut slot);
+        let begun = prepared.and_then(|()| slot.begin(&self.queue(queue).stream, |stream| bound.put(stream, &slot)));
         let Bound { launch, facts, evicted_slot, evicted_word, task, units, .. } = bound;
         match begun {
             Ok(()) => {

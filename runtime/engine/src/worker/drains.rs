@@ -3,7 +3,6 @@
 use super::Worker;
 use crate::binding::Work;
 use crate::clock;
-use crate::instance::Instance;
 use atoll_core::{Action, Epoch, LaunchId, Nanos, TaskId};
 use atoll_device::{Completion, LaunchStatus};
 
@@ -62,14 +61,18 @@ impl Worker {
     }
 
     /// Interrupts launches that were evicted for a task: as many blocks as the task's first launch
-    /// has. These exit while the task's inputs are written, so its first blocks find idle compute
-    /// units.
-    pub(super) fn interrupt_evicted(&mut self, task: TaskId, instances: &[Instance]) {
+    /// has. These exit while the task's memory is bound and its inputs are written, so its first
+    /// blocks find idle compute units.
+    pub(super) fn interrupt_evicted(&mut self, task: TaskId) {
         let invocation = self.invocation(task);
+        if !invocation.preempted_others {
+            return;
+        }
         let submitted = invocation.submission.submitted;
-        let first = instances.first().and_then(|instance| instance.binding.work.first());
-        let Some(Work::Launch(first)) = first.filter(|_| invocation.preempted_others) else { return };
-        let blocks = first.grid.iter().fold(1, |blocks, extent| u64::saturating_mul(blocks, u64::from(*extent)));
+        let mut work = invocation.submission.chain.stages[0].binding.work.iter();
+        let first = work.find_map(|work| if let Work::Launch(launch) = work { Some(launch.grid) } else { None });
+        let Some(grid) = first else { return };
+        let blocks = grid.iter().fold(1, |blocks, extent| u64::saturating_mul(blocks, u64::from(*extent)));
         for (_, leaving) in self.drains.iter().filter(|(since, _)| *since == submitted) {
             for launch in leaving {
                 if let Some(in_flight) = self.launches.get(launch) {

@@ -43,12 +43,14 @@ impl Worker {
         }
         let is_lost = matches!(answer, Err(InvokeError::SessionLost));
         let went_wrong = answer.is_err() && session.is_none() && matches!(outcome, Outcome::Complete | Outcome::Failed);
-        if went_wrong && self.should_retry(&invocation) {
+        if let Err(cause) = &answer
+            && went_wrong
+            && self.should_retry(&invocation)
+        {
             self.bill(&mut invocation, None, preemptions);
             let may_have_run = invocation.may_have_run;
-            let (mut submission, reply) = self.put_away(invocation);
-            submission.retries += u32::from(may_have_run);
-            return self.retry(submission, reply);
+            let (submission, reply) = self.put_away(invocation);
+            return self.retry(submission, reply, may_have_run, cause);
         }
         self.bill(&mut invocation, Some(&answer), preemptions);
         // The client continues while the engine cleans up.

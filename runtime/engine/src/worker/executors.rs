@@ -7,6 +7,9 @@
 //! its own kernel faulted. A retry is possible since the client has no answer yet and the inputs
 //! are kept until the invocation ends. Invocations of a domain whose executor is being replaced are
 //! parked here, before they reach the scheduler, so that they do not block others.
+//!
+//! An invocation that another device can run is neither retried nor parked: it is answered at once,
+//! and the caller submits it there.
 
 use super::Worker;
 use super::parked::Parked;
@@ -29,6 +32,9 @@ impl Worker {
         match self.state_of(&submission) {
             DomainState::Ready if submission.gathers => self.gather(submission, reply),
             DomainState::Ready => self.submit(submission, reply),
+            DomainState::Restarting if submission.may_move => {
+                reply.send(Err(InvokeError::Unavailable("its executor is being replaced".into())));
+            }
             DomainState::Restarting => self.parked.push(Parked { submission, reply }),
             DomainState::Unavailable(cause) => reply.send(Err(InvokeError::Unavailable(cause))),
         }
@@ -93,8 +99,20 @@ impl Worker {
         invocation.lost_executor && may_go_on && self.closing.is_none()
     }
 
-    /// Parks an invocation for a retry. None of its launches is on the device.
-    pub(super) fn retry(&mut self, submission: Submission, reply: PendingReply) {
+    /// Parks an invocation for a retry, or answers it if another device can run it. None of its
+    /// launches is on the device.
+    pub(super) fn retry(
+        &mut self,
+        mut submission: Submission,
+        reply: PendingReply,
+        may_have_run: bool,
+        cause: &InvokeError,
+    ) {
+        if submission.may_move {
+            let error = if may_have_run { InvokeError::ExecutorLost } else { InvokeError::Unavailable };
+            return reply.send(Err(error(cause.to_string())));
+        }
+        submission.retries += u32::from(may_have_run);
         self.retries += 1;
         tracing::info!(
             invocation = submission.id.0,

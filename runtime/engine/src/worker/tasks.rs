@@ -100,8 +100,10 @@ impl Worker {
         self.invocations.get_mut(&task).expect("the scheduler names only unfinished invocations")
     }
 
-    /// Requests memory for an invocation; its inputs are written once it is granted.
+    /// Requests memory for an invocation; its inputs are written once it is granted. Blocks that
+    /// were evicted for it are asked to exit first, since both take about as long.
     pub(super) fn prepare(&mut self, task: TaskId) {
+        self.interrupt_evicted(task);
         if self.holdings.suspended.returned.remove(&task) {
             // It has memory, and its session keeps it.
             return self.write_inputs_of_resumed(task);
@@ -118,7 +120,6 @@ impl Worker {
         let invocation = self.invocation(task);
         invocation.times.prepare_begin = Some(begin);
         invocation.release_slots();
-        self.interrupt_evicted(task, &instances);
         let moved = self.move_instances(task, &mut instances).and_then(|()| self.enter_session(task, &mut instances));
         if matches!(moved, Ok(None)) && self.has_contents_of(task) {
             self.invocation(task).instances = instances;
@@ -149,7 +150,6 @@ impl Worker {
     /// Writes the inputs of an invocation whose session is back on the device.
     fn write_inputs_of_resumed(&mut self, task: TaskId) {
         let mut instances = std::mem::take(&mut self.invocation(task).instances);
-        self.interrupt_evicted(task, &instances);
         let answer = self.write_inputs(task, &mut instances);
         self.invocation(task).instances = instances;
         match self.check(answer) {

@@ -1,6 +1,7 @@
 //! The engine on a fake device that computes real results.
 
 mod chains;
+mod evictions;
 mod shutdown;
 mod usage;
 

@@ -4,6 +4,7 @@
 //! A failure names its seed; `ATOLL_SEED=<seed> cargo test -p atoll-engine --test suite residency` runs
 //! only that seed.
 
+mod movable;
 mod quotas;
 mod reports;
 

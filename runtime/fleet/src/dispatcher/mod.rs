@@ -2,7 +2,8 @@
 //!
 //! The pool ([`atoll_core::placement`]) only decides. The dispatcher sends it events, submits
 //! requests to the engines that it chooses, and keeps each request until it is answered. If the
-//! device of a request is lost, the request is submitted to another one.
+//! device of a request is lost, or the executor that runs it there, the request is submitted to
+//! another device once.
 //!
 //! # Invariants
 //!
@@ -10,6 +11,7 @@
 //! - The answer of an attempt counts only while the request is in its attempt: a late answer of a
 //!   lost device is ignored.
 
+mod answers;
 mod chains;
 mod record;
 mod requests;
@@ -17,10 +19,11 @@ mod residency;
 mod steps;
 mod timer;
 
+use self::chains::Chains;
 pub(crate) use self::record::POOL;
 use self::record::Recorder;
 pub use self::requests::may_retry;
-use self::requests::{Attempt, Requests, Waiting};
+use self::requests::{Requests, Waiting};
 use self::steps::{Step, Steps};
 use self::timer::Timer;
 use crate::decisions::DecisionCounts;
@@ -28,10 +31,10 @@ use crate::inference::FleetStatus;
 use crate::member::Member;
 use atoll_core::placement::{
     DeviceKind, DeviceSpec, FunctionId, FunctionSpec, Grounds, GroupId, Pool, PoolAction, PoolConfig, PoolEvent,
-    RejectReason, RequestEnd, RequestId, RequestSpec, Suits, Why,
+    RejectReason, RequestId, RequestSpec, Suits, Why,
 };
 use atoll_core::scaling::Decision;
-use atoll_core::{Class, DeviceId, Nanos, TaskId, Tenant};
+use atoll_core::{Class, DeviceId, Nanos, Tenant};
 use atoll_engine::{
     ChainRequest, FunctionKey, FunctionName, InvocationId, InvocationResult, InvokeError, Reply, TraceBatch,
 };
@@ -49,10 +52,9 @@ pub const SLOTS: u32 = 2;
 
 /// Largest number of requests that wait for a device.
 const WAITING_MAX: usize = 1 << 16;
-/// How often a request is submitted to a device at most, if devices are lost or refuse it.
-const ATTEMPTS_MAX: u32 = 2;
-/// How long a device that refused a function gets no requests of it, if other devices have it.
-const REFUSAL_NS: u64 = 1_000_000_000;
+/// How often a request is submitted to a device at most, if devices refuse it without running it. A
+/// device refuses a function once a second, so a request can wait a minute for another device.
+const ATTEMPTS_MAX: u32 = 64;
 
 /// The answer of an engine.
 type Answer = Result<InvocationResult, InvokeError>;
@@ -76,8 +78,7 @@ struct State {
     ids: HashMap<FunctionKey, FunctionId>,
     groups: HashMap<String, GroupId>,
     devices: Vec<DeviceState>,
-    /// Chains in flight on each device.
-    chains: Vec<u64>,
+    chains: Chains,
     decisions: DecisionCounts,
     recorder: Recorder,
 }
@@ -85,6 +86,10 @@ struct State {
 /// The properties of a function that the dispatcher needs.
 struct Function {
     key: FunctionKey,
+    /// The devices that hold it.
+    devices: Vec<DeviceId>,
+    /// Until when devices that gave back a request of it get no more.
+    refused: HashMap<DeviceId, Nanos>,
     class: Class,
     /// Whether its engine batches requests.
     is_batched: bool,
@@ -102,7 +107,8 @@ pub struct DeviceState {
     pub in_flight: u64,
     /// Number of all requests that the pool dispatched to it.
     pub dispatched: u64,
-    /// Number of requests that were taken back because the device was lost or refused them.
+    /// Number of requests that were taken back because the device or its executor was lost, or it
+    /// refused them.
     pub moved: u64,
 }
 
@@ -143,7 +149,7 @@ impl Dispatcher {
             ids: HashMap::new(),
             groups: HashMap::new(),
             devices: vec![DeviceState::default(); members.len()],
-            chains: vec![0; members.len()],
+            chains: Chains::new(members.len()),
             decisions: DecisionCounts::default(),
             recorder: Recorder::new(monotonic(), config.policy.name),
         };
@@ -159,19 +165,22 @@ impl Dispatcher {
 
     /// Adds a function.
     pub(crate) fn add(&self, function: FunctionId, admitted: &Admitted<'_>) {
-        let Admitted { tenant, name, class, is_batched, queue_capacity, constant_bytes, devices } = *admitted;
+        let Admitted { tenant, name, class, is_batched, queue_capacity, constant_bytes, devices: holders } = *admitted;
         self.with(|state, now, steps| {
             let groups = state.groups.len() as u32;
             let group = *state.groups.entry(tenant.to_string()).or_insert(GroupId(groups));
             let key = FunctionKey { tenant: tenant.clone(), name: name.into() };
             state.ids.insert(key.clone(), function);
-            state.functions.insert(function, Function { key, class, is_batched, queue_capacity });
+            let on: Vec<DeviceId> = holders.iter().map(|(device, _)| *device).collect();
+            let (devices, refused) = (on.clone(), HashMap::new());
+            let known = Function { key, devices, refused, class, is_batched, queue_capacity };
+            state.functions.insert(function, known);
             let named = FunctionName { tenant: tenant.to_string(), name: name.into(), class, nodes: Vec::new() };
             state.recorder.add_function(function, named);
-            let suits = Suits::Only(devices.iter().map(|(device, _)| *device).collect());
+            let suits = Suits::Only(on);
             let spec = FunctionSpec { group, constant_bytes, suits, expected: Vec::new() };
             state.handle(now, PoolEvent::FunctionAdded { function, spec }, steps);
-            for &(device, _) in devices.iter().filter(|(_, is_resident)| *is_resident) {
+            for &(device, _) in holders.iter().filter(|(_, is_resident)| *is_resident) {
                 state.handle(now, PoolEvent::Resident { device, function }, steps);
             }
         });
@@ -180,6 +189,9 @@ impl Dispatcher {
     /// Sets the devices of a function, of which these have its constants since now.
     pub(crate) fn set_devices(&self, function: FunctionId, devices: &[DeviceId], resident: &[DeviceId]) {
         self.with(|state, now, steps| {
+            if let Some(known) = state.functions.get_mut(&function) {
+                known.devices = devices.to_vec();
+            }
             let suits = Suits::Only(devices.to_vec());
             state.handle(now, PoolEvent::SuitsChanged { function, suits }, steps);
             for &device in resident {
@@ -213,7 +225,8 @@ impl Dispatcher {
 
     /// The device of a request in flight.
     pub(crate) fn place_of(&self, id: InvocationId) -> Option<DeviceId> {
-        self.lock().requests.place_of(RequestId(id.0 - POOLED.first_id()))
+        let (state, id) = (self.lock(), RequestId(id.0 - POOLED.first_id()));
+        state.requests.place_of(id).or_else(|| state.chains.place_of(id))
     }
 
     /// Stops giving requests to a device, or starts again. Requests that it has finish there.
@@ -278,20 +291,6 @@ impl Dispatcher {
         Steps::run(self, steps);
         answer
     }
-
-    /// Handles the answer of an attempt.
-    fn answered(&self, attempt: Attempt, answer: Answer) {
-        let mut state = self.lock();
-        let unloaded = answer.as_ref().err().and_then(|_| self.0.never_loaded(&state, &attempt));
-        // Kept for the client in case the device is lost and no other one can run the request.
-        if let Err(error) = &answer {
-            state.requests.note_error(&attempt, error);
-        }
-        self.with_state(state, |state, now, steps| {
-            unloaded.iter().for_each(|function| state.set_resident(now, attempt.device, function, false, steps));
-            state.answered(now, attempt, answer, steps);
-        });
-    }
 }
 
 impl Drop for Inner {
@@ -311,16 +310,6 @@ impl Inner {
 
     fn member(&self, device: DeviceId) -> &dyn Member {
         &*self.members[usize::from(device.0)]
-    }
-
-    /// Tells the pool of devices that were lost since the last call.
-    fn note_losses(&self, state: &mut State, now: Nanos, steps: &mut Vec<Step>) {
-        let is_new =
-            |device: &DeviceId| self.member(*device).is_lost() && !state.devices[usize::from(device.0)].is_lost;
-        let lost: Vec<DeviceId> = ids().take(self.members.len()).filter(is_new).collect();
-        if !lost.is_empty() {
-            state.lose(now, &lost, steps);
-        }
     }
 }
 
@@ -364,6 +353,9 @@ impl State {
     }
 
     fn cancel(&mut self, now: Nanos, id: RequestId, steps: &mut Vec<Step>) {
+        if let Some((device, invocation)) = self.chains.cancel(id) {
+            return steps.push(Step::Cancel { device, invocation });
+        }
         // A request in flight is answered by its engine, once none of its launches is on the
         // device.
         match self.requests.cancel(id) {
@@ -377,48 +369,6 @@ impl State {
         self.handle(now, PoolEvent::Cancelled { request: id }, steps);
     }
 
-    fn answered(&mut self, now: Nanos, attempt: Attempt, mut answer: Answer, steps: &mut Vec<Step>) {
-        let Attempt { request, device, .. } = attempt;
-        // The device has no executor for the function for a while; another device may have one.
-        if matches!(answer, Err(InvokeError::Unavailable(_))) && self.requests.take_back_one(&attempt) {
-            let counts = &mut self.devices[usize::from(device.0)];
-            counts.in_flight -= 1;
-            counts.moved += 1;
-            let end = RequestEnd::Refused { until: Nanos(now.0.saturating_add(REFUSAL_NS)) };
-            self.handle(now, PoolEvent::Finished { request, device, end }, steps);
-            return;
-        }
-        let Some(reply) = self.requests.finish(&attempt) else { return };
-        if let Ok(result) = &mut answer {
-            result.placed = Some(TaskId(POOLED.first_id() + request.0));
-        }
-        self.devices[usize::from(device.0)].in_flight -= 1;
-        let end = match &answer {
-            Ok(result) => {
-                let timing = result.timing;
-                let service = Nanos(timing.input_ns + timing.compute_ns + timing.output_ns);
-                RequestEnd::Done { service, loaded: result.cold_start.then_some(Nanos(result.load_ns)) }
-            }
-            Err(_) => RequestEnd::Failed { retryable: false },
-        };
-        steps.push(Step::Reply { reply, answer });
-        self.handle(now, PoolEvent::Finished { request, device, end }, steps);
-    }
-
-    /// Removes lost devices from the pool, all at once, so that no request moves from one lost
-    /// device to another.
-    fn lose(&mut self, now: Nanos, devices: &[DeviceId], steps: &mut Vec<Step>) {
-        let mut actions = Vec::new();
-        for &device in devices {
-            let state = &mut self.devices[usize::from(device.0)];
-            (state.is_lost, state.in_flight) = (true, 0);
-            state.moved += self.requests.take_back(device);
-            self.pool.note(now, PoolEvent::DeviceLost { device }, &mut actions);
-        }
-        self.pool.decide(now, &mut actions);
-        actions.into_iter().for_each(|action| self.act(now, action, steps));
-    }
-
     fn act(&mut self, now: Nanos, action: PoolAction, steps: &mut Vec<Step>) {
         match action {
             PoolAction::Dispatch { request, device } => {
@@ -429,8 +379,9 @@ impl State {
                     self.recorder.note(now, Some(request), function, device, grounds);
                     self.decisions.note_placed(grounds.why);
                 }
-                let (attempt, request) = self.requests.begin(request, device, now);
-                steps.push(Step::Submit { attempt, request });
+                let has_other = self.requests.function(request).is_some_and(|it| self.has_other(now, it, device));
+                let (attempt, request, may_move) = self.requests.begin(request, device, now);
+                steps.push(Step::Submit { attempt, request, may_move: may_move && has_other });
             }
             PoolAction::Reject { request, reason } => {
                 self.decisions.note_rejected(reason);

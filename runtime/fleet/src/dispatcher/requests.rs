@@ -10,6 +10,10 @@ use std::time::Duration;
 /// retried, because a second copy of their inputs would cost more than the client's retry.
 const RETRY_BYTES_MAX: usize = 16 << 20;
 
+/// Losses of a device or an executor after which a request that may have been running there is not
+/// submitted again: it is the likely cause.
+const LOSSES_MAX: u32 = 2;
+
 /// A request that is not on a device.
 pub(super) struct Waiting {
     pub(super) function: FunctionId,
@@ -47,6 +51,8 @@ struct Entry {
     reply: Reply,
     deadline: Option<Nanos>,
     attempts: u32,
+    /// Attempts that ended with the loss of their device or executor.
+    losses: u32,
     place: Place,
     is_cancelled: bool,
     /// The error of its last device.
@@ -60,6 +66,12 @@ enum Place {
 }
 
 impl Entry {
+    /// What the client gets if no device answers the request.
+    fn last_error(self) -> (Reply, Option<InvokeError>) {
+        let cancelled = self.is_cancelled.then_some(InvokeError::Cancelled);
+        (self.reply, cancelled.or(self.error))
+    }
+
     fn is_in(&self, attempt: &Attempt) -> bool {
         matches!(self.place, Place::OnDevice { attempt: current, .. } if current == *attempt)
     }
@@ -107,7 +119,8 @@ impl Requests {
         let Waiting { function, request, reply, deadline } = waiting;
         self.count(function, 1);
         let (request, place) = (Some(request), Place::Waiting);
-        let entry = Entry { function, request, reply, deadline, attempts: 0, place, is_cancelled: false, error: None };
+        let (attempts, losses, is_cancelled, error) = (0, 0, false, None);
+        let entry = Entry { function, request, reply, deadline, attempts, losses, place, is_cancelled, error };
         self.entries.insert(id, entry);
     }
 
@@ -124,12 +137,13 @@ impl Requests {
         if matches!(entry.place, Place::Waiting) {
             self.count(entry.function, -1);
         }
-        Some((entry.reply, entry.error))
+        Some(entry.last_error())
     }
 
     /// Begins an attempt of a waiting request on a device. Returns the request to submit, whose
-    /// deadline is the time that is left.
-    pub(super) fn begin(&mut self, id: RequestId, device: DeviceId, now: Nanos) -> (Attempt, ChainRequest) {
+    /// deadline is the time that is left, and whether it can be submitted to another device if this
+    /// one loses its executor.
+    pub(super) fn begin(&mut self, id: RequestId, device: DeviceId, now: Nanos) -> (Attempt, ChainRequest, bool) {
         let entry = self.entries.get_mut(&id).expect("the pool dispatches only requests that wait");
         entry.attempts += 1;
         let attempt = Attempt { request: id, device, number: entry.attempts };
@@ -138,9 +152,9 @@ impl Requests {
         entry.request = may_retry(&kept).then(|| kept.clone());
         let left = |deadline: Nanos| Duration::from_nanos(deadline.0.saturating_sub(now.0));
         let request = ChainRequest { deadline: entry.deadline.map(left), ..kept };
-        let function = entry.function;
+        let (function, may_move) = (entry.function, entry.request.is_some() && entry.losses == 0);
         self.count(function, -1);
-        (attempt, request)
+        (attempt, request, may_move)
     }
 
     /// Notes the invocation id that the engine gave an attempt. Returns whether the request was
@@ -156,14 +170,16 @@ impl Requests {
         }
     }
 
-    /// Puts a request that its device refused back into the queue, if its inputs are kept for
-    /// another attempt. Returns whether it waits again; the pool then retries or rejects it.
-    pub(super) fn take_back_one(&mut self, attempt: &Attempt) -> bool {
+    /// Puts a request that its device refused, or whose executor was lost, back into the queue, if
+    /// its inputs are kept for another attempt. Returns whether it waits again; the pool then retries
+    /// or rejects it.
+    pub(super) fn take_back_one(&mut self, attempt: &Attempt, is_loss: bool) -> bool {
         let Some(entry) = self.entries.get_mut(&attempt.request) else { return false };
         if !entry.is_in(attempt) || entry.request.is_none() {
             return false;
         }
         entry.place = Place::Waiting;
+        entry.losses += u32::from(is_loss);
         let function = entry.function;
         self.count(function, 1);
         true
@@ -188,18 +204,20 @@ impl Requests {
         }
     }
 
-    /// Puts the requests on a lost device back into the queue, and returns their number. The pool
-    /// then retries or rejects each of them.
-    pub(super) fn take_back(&mut self, device: DeviceId) -> u64 {
-        let mut functions = Vec::new();
-        for entry in self.entries.values_mut() {
+    /// Puts the requests on a lost device back into the queue. The pool then retries or rejects each
+    /// of them. Returns their number, and those that must not be retried.
+    pub(super) fn take_back(&mut self, device: DeviceId) -> (u64, Vec<RequestId>) {
+        let (mut functions, mut spent) = (Vec::new(), Vec::new());
+        for (id, entry) in &mut self.entries {
             if matches!(entry.place, Place::OnDevice { attempt, .. } if attempt.device == device) {
                 entry.place = Place::Waiting;
+                entry.losses += 1;
                 functions.push(entry.function);
+                spent.extend((entry.losses >= LOSSES_MAX).then_some(*id));
             }
         }
         functions.iter().for_each(|function| self.count(*function, 1));
-        functions.len() as u64
+        (functions.len() as u64, spent)
     }
 
     fn count(&mut self, function: FunctionId, change: i64) {

@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 
 /// A call to an engine or a client that follows from a change of the state.
 pub(super) enum Step {
-    /// Submit a request to the engine of its device.
-    Submit { attempt: Attempt, request: ChainRequest },
+    /// Submit a request to the engine of its device. With `may_move` the engine gives it back if its
+    /// executor is lost.
+    Submit { attempt: Attempt, request: ChainRequest, may_move: bool },
     /// Cancel an invocation.
     Cancel { device: DeviceId, invocation: InvocationId },
     /// Load the constants of a function onto a device, or reclaim them from it.
@@ -64,10 +65,10 @@ impl Dispatcher {
             Step::Cancel { device, invocation } => self.0.member(device).cancel(invocation),
             Step::Constants { device, function, is_load: true } => self.0.member(device).preload(&function),
             Step::Constants { device, function, is_load: false } => self.0.member(device).reclaim(&function),
-            Step::Submit { attempt, request } => {
+            Step::Submit { attempt, request, may_move } => {
                 let dispatcher = self.clone();
                 let reply: Reply = Box::new(move |answer| dispatcher.answered(attempt, answer));
-                let invocation = self.0.member(attempt.device).submit(request, reply);
+                let invocation = self.0.submit(attempt.device, may_move, request, reply);
                 if self.lock().requests.submitted(&attempt, invocation) {
                     self.0.member(attempt.device).cancel(invocation);
                 }

@@ -1,6 +1,7 @@
 //! Fleets of fake engines.
 
 mod home;
+mod losses;
 mod pool;
 mod residency;
 mod shares;

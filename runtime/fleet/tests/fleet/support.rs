@@ -30,6 +30,10 @@ pub(crate) struct Notes {
     pub(crate) shares: Mutex<BTreeMap<ShareClient, bool>>,
     /// How many shares it has room for.
     pub(crate) shares_max: AtomicUsize,
+    /// Whether its executor is being replaced: requests that can move are given back.
+    pub(crate) is_restarting: AtomicBool,
+    /// Whether the latest request can move to another device.
+    pub(crate) is_movable: AtomicBool,
     /// Whether it has no constants, and fails requests without loading them.
     pub(crate) is_empty: AtomicBool,
     /// Calls that load constants ahead, and calls that reclaim them.
@@ -41,8 +45,8 @@ pub(crate) struct Notes {
     pub(crate) kind: Mutex<String>,
     /// Bytes of its memory; 0 for no limit.
     pub(crate) memory_bytes: AtomicU64,
-    /// Requests that wait for an answer.
-    pub(crate) held: Mutex<VecDeque<(ChainRequest, Reply)>>,
+    /// Requests that wait for an answer, each with whether it can move.
+    pub(crate) held: Mutex<VecDeque<(Reply, bool)>>,
     ids: AtomicU64,
 }
 
@@ -55,7 +59,7 @@ impl Notes {
     /// Answers the request that it was given first, which has waited this long for constants and then
     /// run this long.
     pub(crate) fn answer_after(&self, load_ns: u64, compute_ns: u64, answer: Result<(), InvokeError>) {
-        let (_, reply) = self.held.lock().unwrap().pop_front().expect("a request is held");
+        let (reply, _) = self.held.lock().unwrap().pop_front().expect("a request is held");
         reply(answer.map(|()| InvocationResult {
             outputs: Vec::new(),
             timing: InvocationTiming { compute_ns, ..InvocationTiming::default() },
@@ -74,6 +78,14 @@ impl Notes {
     /// Reports that the constants of a function came or left.
     pub(crate) fn report(&self, function: &str, is_resident: bool) {
         self.residency.lock().unwrap().push((FunctionKey::local(function), is_resident));
+    }
+
+    /// Gives back the requests that can move, as after the loss of an executor.
+    pub(crate) fn give_back(&self) {
+        let held = std::mem::take(&mut *self.held.lock().unwrap());
+        let (moving, staying): (VecDeque<_>, VecDeque<_>) = held.into_iter().partition(|(_, may_move)| *may_move);
+        *self.held.lock().unwrap() = staying;
+        moving.into_iter().for_each(|(reply, _)| reply(Err(InvokeError::ExecutorLost("it was killed".into()))));
     }
 
     /// Loses the device: its requests fail.
@@ -172,17 +184,12 @@ impl Member for FakeEngine {
         self.notes.shares.lock().unwrap().remove(client).is_some()
     }
 
-    fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
-        let id = InvocationId(self.notes.ids.fetch_add(1, SeqCst));
-        self.notes.submitted.lock().unwrap().push(id);
-        if self.is_lost() {
-            reply(Err(InvokeError::Device("lost".into())));
-        } else if self.notes.refuses.load(SeqCst) {
-            reply(Err(InvokeError::BadInput("refused".into())));
-        } else {
-            self.notes.held.lock().unwrap().push_back((request, reply));
-        }
-        id
+    fn submit(&self, _request: ChainRequest, reply: Reply) -> InvocationId {
+        self.take(reply, false)
+    }
+
+    fn submit_movable(&self, _request: ChainRequest, reply: Reply) -> InvocationId {
+        self.take(reply, true)
     }
 
     fn cancel(&self, id: InvocationId) {
@@ -205,6 +212,24 @@ impl Member for FakeEngine {
             device: self.name.clone(),
             compute_units: 1,
         })
+    }
+}
+
+impl FakeEngine {
+    fn take(&self, reply: Reply, may_move: bool) -> InvocationId {
+        let id = InvocationId(self.notes.ids.fetch_add(1, SeqCst));
+        self.notes.submitted.lock().unwrap().push(id);
+        self.notes.is_movable.store(may_move, SeqCst);
+        if self.is_lost() {
+            reply(Err(InvokeError::Device("lost".into())));
+        } else if may_move && self.notes.is_restarting.load(SeqCst) {
+            reply(Err(InvokeError::Unavailable("its executor is being replaced".into())));
+        } else if self.notes.refuses.load(SeqCst) {
+            reply(Err(InvokeError::BadInput("refused".into())));
+        } else {
+            self.notes.held.lock().unwrap().push_back((reply, may_move));
+        }
+        id
     }
 }
 

@@ -6,6 +6,7 @@ use super::requests::{Answered, plain};
 use crate::graphs::Functions;
 use crate::identity::Principal;
 use crate::instances::{Instance, client};
+use crate::routes::Load;
 use crate::threads::{for_client, for_tenant};
 use atoll_control::{Answer, InstanceReport, InstanceResize, InstanceSpec, Refusal, ShareArea, ShareEntry};
 use atoll_core::packing::TIME;
@@ -25,6 +26,7 @@ impl Control {
             quota_request: spec.quota_request,
             quota_limit: spec.quota_limit,
             gpu_mem: spec.gpu_mem,
+            latency_ms: spec.latency_ms,
             lease: None,
             autoscaled: None,
             device: None,
@@ -40,7 +42,7 @@ impl Control {
 
     pub(super) async fn resize_instance(&self, principal: &Principal, resize: InstanceResize) -> Answered {
         self.check_operator(principal)?;
-        let InstanceResize { instance, sm_partition, quota_request, quota_limit, gpu_mem } = resize;
+        let InstanceResize { instance, sm_partition, quota_request, quota_limit, gpu_mem, latency_ms } = resize;
         let key = key_of(&instance)?;
         let (app, changed) = (self.app.clone(), key.clone());
         let change = move |instance: &mut Instance| {
@@ -48,6 +50,7 @@ impl Control {
             instance.quota_request = quota_request.unwrap_or(instance.quota_request);
             instance.quota_limit = quota_limit.unwrap_or(instance.quota_limit);
             instance.gpu_mem = gpu_mem.or(instance.gpu_mem);
+            instance.latency_ms = latency_ms.or(instance.latency_ms);
             // The autoscaler no longer owns an instance that an operator changed.
             instance.autoscaled = None;
         };
@@ -84,8 +87,11 @@ impl Control {
                 quota_request: f64::from(share.request().millionths()) / 1e6,
                 quota_limit: f64::from(share.limit().millionths()) / 1e6,
                 gpu_mem: None,
+                latency_ms: None,
                 devices: shares.iter().filter(|e| e.tenant == *tenant && e.instance.is_none()).cloned().collect(),
                 requests: 0,
+                ended: 0,
+                late: 0,
                 service_ms: None,
                 throughput: None,
                 refused: None,
@@ -114,6 +120,7 @@ impl Control {
         let is_its = |entry: &&ShareEntry| entry.tenant == key.tenant && entry.instance.as_ref() == Some(&key.name);
         let function = FunctionKey { tenant: key.tenant.clone(), name: instance.function.clone() };
         let standing = self.app.instances.standing(key, instance);
+        let load = self.app.instances.load(key, instance);
         let refusal = refusals.iter().find(|refusal| refusal.client == client(key));
         let refused = refusal.map(|refusal| format!("{}: {}", refusal.device, refusal.reason));
         let is_closed = || instance.device.is_some() && !self.app.engine.holds_share(&client(key));
@@ -127,8 +134,11 @@ impl Control {
             quota_request: instance.quota_request,
             quota_limit: instance.quota_limit,
             gpu_mem: instance.gpu_mem,
+            latency_ms: instance.latency_ms,
             devices: shares.iter().filter(is_its).cloned().collect(),
             requests: standing.map_or(0, |standing| standing.in_flight.into()),
+            ended: load.as_ref().map_or(0, Load::count_ended),
+            late: load.map_or(0, |load| load.late),
             service_ms: standing.and_then(|standing| standing.service_ns).map(|ns| ns as f64 / 1e6),
             throughput: standing.and_then(|standing| standing.throughput).map(|rate| rate as f64 / 1e3),
             refused: refused.or_else(|| closed().filter(|_| is_closed())),

@@ -11,6 +11,7 @@ use crate::bodies::{BodyRoom, ROOM_BYTES_MAX};
 use crate::identity::{Principal, Reason};
 use crate::inference::invoke;
 use crate::model::Model;
+use crate::routes::Urgency;
 use crate::scaling::wait;
 use crate::tensors::dtype_of;
 use crate::threads::for_tenant;
@@ -110,21 +111,28 @@ impl Control {
             requests.map(|requests| (requests, stages, rooms))
         };
         let (requests, stages, _rooms) = for_tenant(&principal.tenant, read).await.ok_or_else(panicked)??;
-        let mut deadline = plan.deadline_us.map(Duration::from_micros);
+        let deadline = plan.deadline_us.map(Duration::from_micros);
         let function = &stages[0].model.key;
-        let mut _metered = None;
-        if let ([stage], None) = (&stages[..], &plan.instance) {
-            (deadline, _metered) = wait::for_instance(&self.app, &stage.model, class, deadline).await.or_refuse()?;
-        }
+        let mut urgency = Urgency { class, priority: 0, deadline };
+        let _metered = match (&stages[..], &plan.instance) {
+            ([stage], None) => {
+                let waited = wait::for_instance(&self.app, &stage.model, class, deadline).await;
+                let (left, mut metered) = waited.or_refuse()?;
+                urgency.deadline = left;
+                wait::in_time(&self.app, &stage.model, urgency, &mut metered).or_refuse()?;
+                metered
+            }
+            _ => None,
+        };
         // The daemon chooses an instance only for a call of one function, and measures only such
         // calls. A chain runs under the instance that it names, if any.
-        let mut route = self.app.instances.route(function, class, deadline, plan.instance, stages.len());
+        let mut route = self.app.instances.route(function, urgency, plan.instance, stages.len());
         let mut request = ChainRequest {
             stages: requests,
             class: Some(class),
             priority: 0,
             instance: None,
-            deadline,
+            deadline: urgency.deadline,
             times_launches: false,
         };
         let submitted = Instant::now();
@@ -132,7 +140,7 @@ impl Control {
             request.instance = route.next();
             let again = route.keep(&request);
             let measured = request.instance.as_deref().filter(|_| stages.len() == 1);
-            let routed = self.app.instances.begin(function, measured);
+            let routed = self.app.instances.begin(function, measured, urgency);
             let result = invoke(&self.app.engine, &permit, request).await;
             routed.into_iter().for_each(|routed| routed.end(&result));
             match again {

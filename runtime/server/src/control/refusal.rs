@@ -132,6 +132,7 @@ impl HasRefusalKind for InstanceError {
             | InstanceError::Leased(_)
             | InstanceError::Reserved(_)
             | InstanceError::Share(_)
+            | InstanceError::Latency(_)
             | InstanceError::NoPlace { .. } => RefusalKind::BadRequest,
             InstanceError::NoFunction(_) | InstanceError::Unknown(_) => RefusalKind::NotFound,
             InstanceError::Store(error) => error.kind(),
@@ -190,6 +191,7 @@ impl HasRefusalKind for InvokeError {
             InvokeError::DeadlineExceeded => RefusalKind::Deadline,
             InvokeError::Device(_)
             | InvokeError::DeviceLost(_)
+            | InvokeError::ExecutorLost(_)
             | InvokeError::Unavailable(_)
             | InvokeError::SessionLost => RefusalKind::Function,
         }

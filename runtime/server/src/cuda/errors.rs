@@ -22,7 +22,7 @@ pub(super) fn of_task(error: &InvokeError) -> Code {
         InvokeError::ClassRefused(_) => Code::NOT_PERMITTED,
         InvokeError::BadInput(_) => Code::INVALID_VALUE,
         InvokeError::QueueFull { .. } | InvokeError::TooManySessions { .. } => Code::LAUNCH_OUT_OF_RESOURCES,
-        InvokeError::SessionLost => Code::LAUNCH_FAILED,
+        InvokeError::SessionLost | InvokeError::ExecutorLost(_) => Code::LAUNCH_FAILED,
         InvokeError::Device(reason) | InvokeError::DeviceLost(reason) => match cause(reason) {
             cause if cause.contains("longer than its limit") => LAUNCH_TIMEOUT,
             cause if cause.contains("outside") => Code::ILLEGAL_ADDRESS,

@@ -70,10 +70,10 @@ pub(crate) struct Manifest {
     /// Which plan is chosen if several meet the limits.
     #[serde(default)]
     prefer: Preference,
-    inputs: BTreeMap<String, InputForm>,
+    pub(super) inputs: BTreeMap<String, InputForm>,
     #[serde(rename = "stage")]
     pub(crate) stages: Vec<ManifestStage>,
-    outputs: BTreeMap<String, String>,
+    pub(super) outputs: BTreeMap<String, String>,
     /// The files that its stages name, which `atoll graph deploy` adds.
     #[serde(default)]
     pub(crate) files: Files,
@@ -110,7 +110,7 @@ pub(crate) struct ManifestStage {
     outputs: BTreeMap<String, InputForm>,
     /// The number of elements that `top_k` keeps.
     k: Option<u64>,
-    inputs: BTreeMap<String, String>,
+    pub(super) inputs: BTreeMap<String, String>,
     pub(crate) when: Option<String>,
     #[serde(default)]
     otherwise: BTreeMap<String, String>,

@@ -15,6 +15,7 @@ mod counts;
 mod desk;
 mod ensemble;
 mod manifest;
+mod nesting;
 mod processes;
 mod run;
 mod stage;
@@ -43,6 +44,7 @@ use atoll_store::{DeploymentKey, Store, StoreError};
 use costs::Costs;
 use counts::GraphCounts;
 use manifest::{Manifest, ManifestStage, Signature, Work};
+use nesting::{Called, Expanded};
 use stage::{CpuStage, Shared};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -53,6 +55,10 @@ pub(crate) trait Functions: Sync {
     /// the daemon's own tenant, a model of the repository. An error completes the sentence "the
     /// function …".
     fn stage_model(&self, tenant: &Tenant, name: &str) -> Result<Arc<Model>, String>;
+
+    /// The ensemble of the repository that a step of an ensemble calls by this name; `None` if it calls
+    /// no ensemble.
+    fn ensemble(&self, tenant: &Tenant, name: &str) -> Option<Arc<DeployedGraph>>;
 
     /// Whether a tenant has a function of this name, callable or not. For the daemon's own tenant,
     /// models of the repository count as functions.
@@ -104,8 +110,17 @@ pub(crate) type Callable = Result<Arc<Model>, String>;
 /// The result of a check.
 struct Checked {
     callable: Callable,
+    /// The manifest with the steps of the ensembles that it calls, if it calls any.
+    nested: Option<Nested>,
     /// [`Functions::changes`] before the check; `None` before the first check.
     at: Option<u64>,
+}
+
+/// An ensemble that calls ensembles.
+struct Nested {
+    expanded: Expanded,
+    /// The ensembles that its steps call, directly or through others, by the names that the steps have.
+    called: Vec<(String, Arc<DeployedGraph>)>,
 }
 
 /// A deployed graph.
@@ -148,7 +163,7 @@ impl DeployedGraph {
     }
 
     fn new(key: FunctionKey, manifest: Manifest) -> DeployedGraph {
-        let checked = Checked { callable: Err("it has not been checked yet".into()), at: None };
+        let checked = Checked { callable: Err("it has not been checked yet".into()), nested: None, at: None };
         DeployedGraph { key, manifest, ensemble: None, checked: Mutex::new(checked), counts: Arc::default() }
     }
 
@@ -157,8 +172,11 @@ impl DeployedGraph {
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = app.changes();
         if checked.at != Some(changes) {
-            if !self.is_current(app, &checked.callable) {
-                checked.callable = self.check(app).map_err(|error| error.to_string());
+            if !self.is_current(app, &checked) {
+                (checked.callable, checked.nested) = match self.check(app) {
+                    Ok((model, nested)) => (Ok(model), nested),
+                    Err(error) => (Err(error.to_string()), None),
+                };
             }
             checked.at = Some(changes);
         }
@@ -166,8 +184,12 @@ impl DeployedGraph {
     }
 
     /// Whether a callable graph still refers to the present functions.
-    fn is_current(&self, app: &dyn Functions, callable: &Callable) -> bool {
-        let graph = callable.as_ref().ok().and_then(|model| model.graph.as_ref());
+    fn is_current(&self, app: &dyn Functions, checked: &Checked) -> bool {
+        let graph = checked.callable.as_ref().ok().and_then(|model| model.graph.as_ref());
+        let manifest = checked.nested.as_ref().map_or(&self.manifest, |nested| &nested.expanded.manifest);
+        let are_called = checked.nested.iter().flat_map(|nested| &nested.called).all(|(name, ensemble)| {
+            app.ensemble(&self.key.tenant, name).is_some_and(|now| Arc::ptr_eq(&now, ensemble))
+        });
         // By the names in the manifest: a model that was found by its name may have the key of a
         // version, if the newest one was being exchanged.
         let is_same = |(name, model): (&String, &Arc<Model>)| {
@@ -177,7 +199,7 @@ impl DeployedGraph {
             StageWork::Function(callee) => stage.functions().zip(callee.models()).all(is_same),
             StageWork::Builtin(_) | StageWork::Program(_) => true,
         };
-        graph.is_some_and(|graph| self.manifest.stages.iter().zip(&graph.works).all(is_kept))
+        are_called && graph.is_some_and(|graph| manifest.stages.iter().zip(&graph.works).all(is_kept))
     }
 
     /// Checks the files of its CPU stages in the process of its tenant. Blocks.
@@ -192,8 +214,25 @@ impl DeployedGraph {
         Ok(())
     }
 
+    /// The manifest with the steps of the ensembles that it calls; `None` if it calls none.
+    fn nested(&self, app: &dyn Functions) -> Result<Option<Nested>, ManifestError> {
+        let Some(ensemble) = &self.ensemble else { return Ok(None) };
+        let mut called = Vec::new();
+        let mut find = |name: &str| {
+            let found = app.ensemble(&self.key.tenant, name)?;
+            let own = found.ensemble.as_ref()?;
+            called.push((name.to_owned(), found.clone()));
+            let (rows, labels) = (own.settings.max_batch_size, own.labels.clone());
+            Some(Called { name: found.key.name.clone(), manifest: found.manifest.clone(), rows, labels })
+        };
+        let expanded = nesting::expand(&self.manifest, ensemble.settings.max_batch_size, &mut find)?;
+        Ok((!called.is_empty()).then_some(Nested { expanded, called }))
+    }
+
     /// Checks the graph against its present functions.
-    fn check(&self, app: &dyn Functions) -> Result<Arc<Model>, ManifestError> {
+    fn check(&self, app: &dyn Functions) -> Result<(Arc<Model>, Option<Nested>), ManifestError> {
+        let nested = self.nested(app)?;
+        let manifest = nested.as_ref().map_or(&self.manifest, |nested| &nested.expanded.manifest);
         let mut models: BTreeMap<String, Arc<Model>> = BTreeMap::new();
         let signature = |function: &str| -> Result<Signature, String> {
             let model = app.stage_model(&self.key.tenant, function)?;
@@ -203,7 +242,7 @@ impl DeployedGraph {
             models.insert(function.into(), model.clone());
             Ok((model.inputs.clone(), model.outputs.clone()))
         };
-        let (graph, works) = self.manifest.check(signature)?;
+        let (graph, works) = manifest.check(signature)?;
         let work = |(stage, work): (&Stage, Work)| match work {
             Work::Function(versions) => {
                 let models = versions.iter().map(|(function, weight)| (models[function].clone(), *weight)).collect();
@@ -226,12 +265,14 @@ impl DeployedGraph {
         };
         let costs = Costs::new(app.desk(), self.key.tenant.as_str(), graph.stages().len());
         let work = GraphWork::new(graph, works, shared, costs);
-        let labels = ensemble::labels(&work);
+        let mut labels = ensemble::labels(&work);
+        labels.extend(nested.iter().flat_map(|nested| nested.expanded.labels.clone()));
         let model = Model::of_graph(self.key.clone(), work).with_labels(labels);
-        Ok(Arc::new(match &self.ensemble {
+        let model = match &self.ensemble {
             Some(ensemble) => ensemble.apply(model).map_err(ManifestError::Ensemble)?,
             None => model,
-        }))
+        };
+        Ok((Arc::new(model), nested))
     }
 }
 
@@ -286,12 +327,12 @@ impl Graphs {
         }
         let graph = DeployedGraph::new(key.clone(), manifest);
         let at = Some(app.changes());
-        let model = graph.check(app)?;
+        let (model, nested) = graph.check(app)?;
         if let Some(work) = &model.graph {
             work.costs.check(&work.graph, &work.works).map_err(ManifestError::Graph)?;
         }
         graph.check_programs(app, &model)?;
-        let checked = Checked { callable: Ok(model), at };
+        let checked = Checked { callable: Ok(model), nested, at };
         let graph = Arc::new(DeployedGraph { checked: Mutex::new(checked), ..graph });
         self.store.put_graph(DeploymentKey { tenant: key.tenant.clone(), name: key.name.clone() }, text)?;
         self.graphs.write().unwrap_or_else(PoisonError::into_inner).insert(key, graph.clone());

@@ -1,8 +1,8 @@
 //! The instances that a request tries in turn.
 
 use crate::instances::{Instances, client};
-use atoll_engine::{Class, DeviceId, FunctionKey, InvocationResult, InvokeError};
-use std::time::Duration;
+use crate::routes::Urgency;
+use atoll_engine::{DeviceId, FunctionKey, InvocationResult, InvokeError};
 
 /// The instances that a request tries in turn. An instance that the daemon chose and that refuses
 /// the request is not chosen again. If all refuse it, the request runs under the share of its
@@ -10,8 +10,7 @@ use std::time::Duration;
 pub(crate) struct Route<'a> {
     instances: &'a Instances,
     function: &'a FunctionKey,
-    class: Class,
-    deadline: Option<Duration>,
+    urgency: Urgency,
     /// The device that runs the request, if it is given.
     device: Option<DeviceId>,
     named: Option<String>,
@@ -34,8 +33,8 @@ impl Route<'_> {
         if !self.chooses {
             return self.named.clone();
         }
-        let Route { function, class, deadline, device, .. } = *self;
-        self.last = self.instances.choose_on(function, class, deadline, &self.refused, device);
+        let choice = self.instances.choose(self.function, self.urgency, &self.refused, self.device);
+        self.last = choice.map(|choice| choice.instance);
         self.last.clone()
     }
 
@@ -80,8 +79,7 @@ impl Instances {
     pub(crate) fn route<'a>(
         &'a self,
         function: &'a FunctionKey,
-        class: Class,
-        deadline: Option<Duration>,
+        urgency: Urgency,
         named: Option<String>,
         functions: usize,
     ) -> Route<'a> {
@@ -89,8 +87,7 @@ impl Instances {
         Route {
             instances: self,
             function,
-            class,
-            deadline,
+            urgency,
             device: None,
             named,
             chooses,

@@ -77,6 +77,7 @@ fn instance(device: Option<&str>) -> Instance {
         quota_request: 0.1,
         quota_limit: 0.2,
         gpu_mem: None,
+        latency_ms: None,
         autoscaled: Some("a request found no instance".into()),
         device: device.map(str::to_owned),
         lease: None,
@@ -120,7 +121,8 @@ fn a_request_that_loses_two_devices_is_not_given_to_a_third() {
         instances.create(key, instance(Some(device)), true).unwrap();
     }
     let function = FunctionKey { tenant: Tenant::default(), name: "f".into() };
-    let mut route = instances.route(&function, Class::BestEffort, None, None, 1);
+    let urgency = Urgency { class: Class::BestEffort, priority: 0, deadline: None };
+    let mut route = instances.route(&function, urgency, None, 1);
     let lost = Err(InvokeError::Device("lost".into()));
     let mut tried = BTreeSet::new();
     for is_refused in [true, false] {

@@ -85,6 +85,7 @@ fn operators_instance() -> Instance {
         quota_request: 0.1,
         quota_limit: 0.2,
         gpu_mem: None,
+        latency_ms: None,
         autoscaled: None,
         device: None,
         lease: None,

@@ -7,6 +7,7 @@ use crate::graphs::{Desk, StageUse};
 use crate::model::Model;
 use crate::response_cache::ResponseCache;
 use crate::rings::registry::Rings;
+use crate::routes::Load;
 use crate::scaling::state::ScalingStatus;
 use crate::shared_memory::Regions;
 use atoll_engine::{DeviceId, EngineStatistics, FunctionKey, Tenant, UsageRow};
@@ -65,6 +66,8 @@ pub(super) struct Snapshot<'a> {
     pub(super) cpu_price_per_s: Option<f64>,
     /// Shares that a device refused.
     pub(super) refusals: &'a [ShareRefusal],
+    /// The instances of functions, and their requests.
+    pub(super) instances: &'a [(FunctionKey, Load)],
     /// Models that are autoscaled.
     pub(super) scaling: &'a BTreeMap<FunctionKey, ScalingStatus>,
 }

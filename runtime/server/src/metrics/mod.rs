@@ -97,6 +97,7 @@ fn render(app: &App) -> String {
         stages: &app.stage_processes.usage(),
         cpu_price_per_s: app.prices.cpu_units(),
         refusals: &app.engine.share_refusals(),
+        instances: &app.instances.loads(),
         scaling: &app.scaler.statuses(),
     };
     let mut text = String::new();

@@ -30,7 +30,7 @@ pub(super) const POOL_METRICS: &[Metric] = &[
     }),
     counter(
         "atoll_device_moved_total",
-        "Requests that were taken back because this device was lost or refused them",
+        "Requests that were taken back because this device or its executor was lost, or it refused them",
         |s, out| out.integer(&[], s.place.moved),
     ),
 ];

@@ -60,6 +60,7 @@ impl Outcome {
             Err(
                 InvokeError::Device(_)
                 | InvokeError::DeviceLost(_)
+                | InvokeError::ExecutorLost(_)
                 | InvokeError::Unavailable(_)
                 | InvokeError::SessionLost,
             ) => Outcome::Failed,

@@ -1,8 +1,9 @@
-//! Metrics of clients with shares: promised and received device time.
+//! Metrics of clients with shares: promised and received device time, and requests of instances.
 
-use super::metric::{DeviceSnapshot, Kind, Metric, counter, gauge, histogram, of_daemon};
+use super::metric::{DeviceSnapshot, Kind, Metric, Snapshot, counter, gauge, histogram, of_daemon};
 use super::recorder::BUCKETS_NS;
 use super::text::Samples;
+use crate::routes::Load;
 use atoll_engine::ShareStatistics;
 use atoll_fleet::ShareRefusal;
 
@@ -56,6 +57,15 @@ pub(super) const SHARE_METRICS: &[Metric] = &[
             }
         },
     ),
+    of_daemon(Kind::Counter, "atoll_instance_requests_total", "Requests of an instance that have ended", |s, out| {
+        per_instance(s, out, Load::count_ended);
+    }),
+    of_daemon(
+        Kind::Counter,
+        "atoll_instance_late_requests_total",
+        "Requests of an instance that took longer than its target latency",
+        |s, out| per_instance(s, out, |load| load.late),
+    ),
     counter("atoll_share_tokens_total", "Tokens that the client was given", |s, out| {
         per_share(s, out, |share| share.tokens as f64);
     }),
@@ -64,6 +74,12 @@ pub(super) const SHARE_METRICS: &[Metric] = &[
 fn per_share(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&ShareStatistics) -> f64) {
     for share in &snapshot.engine.shares {
         out.number(&labels(share), value(share));
+    }
+}
+
+fn per_instance(snapshot: &Snapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&Load) -> u64) {
+    for (key, load) in snapshot.instances {
+        out.integer(&[("tenant", key.tenant.as_str()), ("instance", &key.name)], value(load));
     }
 }
 

@@ -33,6 +33,11 @@ pub(crate) enum FitError {
         "unexpected inference {what} '{name}' for model '{model}': the model has no {what} `{name}`; it has {known}"
     )]
     UnknownTensor { model: String, what: &'static str, name: String, known: String },
+    #[error(
+        "input `{name}` of model `{model}` is optional and cannot be sent: the model has the default of its file as a \
+         constant; leave the input out"
+    )]
+    Default { model: String, name: String },
     #[error("model `{model}` needs input `{missing}`, which is missing in the request")]
     MissingInput { model: String, missing: String },
     #[error("{what} `{name}` is given twice")]
@@ -60,7 +65,7 @@ impl Model {
     ) -> Result<Fitted, FitError> {
         let mut inputs: Vec<Option<InputTensor>> = self.client_inputs.iter().map(|_| None).collect();
         for tensor in tensors {
-            let index = self.position(&self.client_inputs, "input", &tensor.name)?;
+            let index = self.input_position(&tensor.name)?;
             if inputs[index].is_some() {
                 return Err(FitError::Twice { what: "input", name: tensor.name });
             }
@@ -121,7 +126,7 @@ impl Model {
 
     /// Checks the name, datatype and shape of an input before its bytes are read.
     pub(crate) fn fit_shape(&self, name: &str, datatype: DataType, shape: &[i64]) -> Result<(), FitError> {
-        let index = self.position(&self.client_inputs, "input", name)?;
+        let index = self.input_position(name)?;
         let known = &self.client_inputs[index];
         let is_size = |(known, given): (&i64, &i64)| *known < 0 || known == given;
         let fits = known.shape.len() == shape.len() && known.shape.iter().zip(shape).all(is_size);
@@ -159,6 +164,15 @@ impl Model {
             wanted.push(Wanted { index, binary: output.binary.unwrap_or(binary), classes: output.classes });
         }
         Ok(wanted)
+    }
+
+    /// The position of an input among those that clients send.
+    fn input_position(&self, name: &str) -> Result<usize, FitError> {
+        let is_default = self.settings.inputs.iter().any(|declared| declared.name == name && declared.optional);
+        self.position(&self.client_inputs, "input", name).map_err(|unknown| match is_default {
+            true => FitError::Default { model: self.name.clone(), name: name.into() },
+            false => unknown,
+        })
     }
 
     fn position(&self, tensors: &[TensorMetadata], what: &'static str, name: &str) -> Result<usize, FitError> {

@@ -46,11 +46,45 @@ fn circle(calls: &BTreeMap<String, Vec<String>>, name: &str) -> Option<Vec<Strin
     None
 }
 
+/// The names from which ensembles start and those that they call, each after those that it calls.
+fn in_order<'n>(calls: &BTreeMap<String, Vec<String>>, from: impl IntoIterator<Item = &'n String>) -> Vec<String> {
+    let (mut ordered, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut waiting: Vec<(String, bool)> = from.into_iter().map(|name| (name.clone(), false)).collect();
+    while let Some((name, is_called_first)) = waiting.pop() {
+        if is_called_first {
+            ordered.push(name);
+        } else if seen.insert(name.clone()) {
+            let called = calls.get(&name).cloned().unwrap_or_default();
+            waiting.push((name, true));
+            waiting.extend(called.into_iter().map(|called| (called, false)));
+        }
+    }
+    ordered
+}
+
+/// The places of ensembles in an order in which each comes after those that it calls. Models have no
+/// place.
+pub(super) fn places<'s>(sources: impl Iterator<Item = &'s Source>) -> BTreeMap<String, usize> {
+    let ensembles = sources.filter(|source| source.form() == Form::Ensemble);
+    // One that cannot be read calls nothing.
+    let calls: BTreeMap<String, Vec<String>> =
+        ensembles.map(|source| (source.name.clone(), models(source).unwrap_or_default())).collect();
+    let order = in_order(&calls, calls.keys()).into_iter().filter(|name| calls.contains_key(name));
+    order.enumerate().map(|(place, name)| (name, place)).collect()
+}
+
+/// Sorts models before ensembles, and ensembles after those that they call.
+pub(super) fn sort(sources: &mut [Source]) {
+    let places = places(sources.iter());
+    sources.sort_by_key(|source| (source.form(), places.get(&source.name).copied()));
+}
+
 impl Repository {
-    /// The models of the repository that an ensemble calls; none for a model of its own.
+    /// The models and ensembles of the repository that an ensemble calls, directly or through others,
+    /// each after those that it calls itself; none for a model of its own.
     ///
     /// # Errors
-    /// If the ensemble contradicts itself, or calls another ensemble.
+    /// If the ensemble contradicts itself, or calls itself through others.
     pub(super) fn called_by(&self, source: &Source) -> Result<Vec<Source>, LoadError> {
         if source.form() != Form::Ensemble {
             return Ok(Vec::new());
@@ -60,16 +94,15 @@ impl Repository {
         let others = sources.iter().filter(|other| other.form() == Form::Ensemble && other.name != source.name);
         // One that cannot be read leads nowhere.
         let calls = others.map(|other| (other.name.clone(), models(other).unwrap_or_default()));
-        let calls: BTreeMap<String, Vec<String>> = calls.chain([(source.name.clone(), called.clone())]).collect();
+        let calls: BTreeMap<String, Vec<String>> = calls.chain([(source.name.clone(), called)]).collect();
         if let Some(way) = circle(&calls, &source.name) {
             return Err(LoadError::Ensemble(format!("circular dependency between ensembles: {}", way.join(" -> "))));
         }
-        if let Some(name) = called.iter().find(|name| calls.contains_key(*name)) {
-            let text =
-                format!("it calls the ensemble `{name}`, and steps call models; list the steps of `{name}` instead");
-            return Err(LoadError::Ensemble(text));
-        }
-        Ok(sources.into_iter().filter(|other| called.contains(&other.name)).collect())
+        let mut order = in_order(&calls, [&source.name]);
+        order.retain(|name| *name != source.name);
+        let mut sources: BTreeMap<String, Source> =
+            sources.into_iter().map(|source| (source.name.clone(), source)).collect();
+        Ok(order.iter().filter_map(|name| sources.remove(name)).collect())
     }
 
     /// Serves an ensemble instead of what has its name now. One that its models do not fit is only
@@ -123,5 +156,17 @@ mod tests {
         assert_eq!(way("a:a").as_deref(), Some("a a"));
         assert_eq!(way("a:x b;b:c;c:x a").as_deref(), Some("a b c a"));
         assert_eq!(way("a:b;b:c;c:b"), None, "a circle beside the way");
+    }
+
+    #[test]
+    fn what_is_called_comes_first() {
+        let calls = |calls: &[(&str, &str)]| -> BTreeMap<String, Vec<String>> {
+            calls.iter().map(|(name, called)| ((*name).into(), called.split(' ').map(String::from).collect())).collect()
+        };
+        let order = |all: &[(&str, &str)], from: &[&str]| {
+            in_order(&calls(all), &from.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).join(" ")
+        };
+        assert_eq!(order(&[("a", "d b"), ("b", "c m"), ("d", "b")], &["a"]), "m c b d a");
+        assert_eq!(order(&[("a", "b"), ("b", "a")], &["a", "b"]), "a b", "a circle ends");
     }
 }

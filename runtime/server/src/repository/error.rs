@@ -71,6 +71,9 @@ pub(crate) enum LoadError {
     /// A load brought along what it may not; the text is the reason.
     #[error("{0}")]
     Override(String),
+    /// A file that a load brought along could not be written.
+    #[error("the file parameter '{name}' cannot be written: {source}")]
+    Brought { name: String, source: io::Error },
     #[error("the configuration does not fit {path}: {reason}")]
     Declared { path: PathBuf, reason: String },
     #[error("the sample `{sample}` of model_warmup: {reason}")]

@@ -1,7 +1,7 @@
 //! Loads and unloads models.
 
 use super::Repository;
-use super::ensembles::steps;
+use super::ensembles::{sort, steps};
 use super::error::LoadError;
 use super::exchange::Failure;
 use super::overrides::Overrides;
@@ -23,7 +23,7 @@ impl Repository {
     pub(crate) async fn load_all(&self, functions: &dyn Functions) {
         let Scan { mut sources, skipped } = scan::scan_all(&self.folder).unwrap_or_default();
         skipped.iter().for_each(log_skipped);
-        sources.sort_by_key(Source::form);
+        sort(&mut sources);
         for source in sources {
             // The failure has already been logged.
             let _ = self.load_source(source, functions).await;
@@ -41,7 +41,7 @@ impl Repository {
             }
         }
         sources.retain(|source| names.contains(&source.name));
-        sources.sort_by_key(Source::form);
+        sort(&mut sources);
         for source in sources {
             // A failure of a called model has been logged. An ensemble that contradicts itself fails
             // below again.
@@ -51,7 +51,8 @@ impl Repository {
         }
     }
 
-    /// Loads the models that an ensemble calls, unless they are loaded, as Triton does.
+    /// Loads the models and ensembles that an ensemble calls, directly or through others, unless they
+    /// are loaded, as Triton does.
     async fn load_called_by(&self, source: &Source, functions: &dyn Functions) -> Result<(), LoadError> {
         for called in self.called_by(source)? {
             if self.slot(&called.name).is_none_or(|slot| !slot.has_ready()) {
@@ -126,7 +127,7 @@ impl Repository {
         unloaded
     }
 
-    /// Unloads the models that an ensemble calls, if they are loaded and `may` allows it. Other
+    /// Unloads the models and ensembles that an ensemble calls, if they are loaded and `may` allows it. Other
     /// models call none.
     pub(crate) async fn unload_called_by(
         &self,
@@ -135,7 +136,8 @@ impl Repository {
     ) -> Result<(), LoadError> {
         let scanned = self.scan().map_err(|source| LoadError::Io { path: self.folder.clone(), source })?;
         let Some(source) = scanned.into_iter().find(|source| source.name == name) else { return Ok(()) };
-        for called in self.called_by(&source)? {
+        // Callers before those that they call.
+        for called in self.called_by(&source)?.into_iter().rev() {
             if may(&called.name) && self.slot(&called.name).is_some_and(|slot| slot.has_ready()) {
                 self.unload(&called.name).await?;
             }

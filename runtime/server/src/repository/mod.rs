@@ -138,6 +138,12 @@ impl Repository {
         self.slot(name)?.graph()
     }
 
+    /// The graph of an ensemble that a step calls: `NAME`, or `NAME/1`, since 1 is its only version.
+    pub(crate) fn graph_called(&self, function: &str) -> Option<Arc<DeployedGraph>> {
+        let (name, version) = function.split_once('/').unwrap_or((function, "1"));
+        if version == "1" { self.graph(name) } else { None }
+    }
+
     /// The graphs of all ensembles.
     pub(crate) fn graphs(&self) -> Vec<Arc<DeployedGraph>> {
         self.all_slots().into_iter().filter_map(|(_, slot)| slot.graph()).collect()

@@ -14,6 +14,9 @@ use tempfile::TempDir;
 /// The beginning of the parameters that have files.
 const FILE: &str = "file:";
 
+/// Longest name of a file parameter in a message, in characters.
+const NAME_SHOWN_MAX: usize = 80;
+
 /// The beginning of the names of folders with such files.
 const FOLDER: &str = "load-";
 
@@ -119,12 +122,27 @@ fn write(scratch: &Path, files: &[(String, Vec<u8>)]) -> Result<TempDir, LoadErr
     let folder = tempfile::Builder::new().prefix(FOLDER).tempdir_in(scratch).map_err(failed(scratch))?;
     for (file, bytes) in files {
         let path = folder.path().join(checked(file)?);
-        let parent = path.parent().unwrap_or(folder.path());
-        fs::create_dir_all(parent).map_err(failed(parent))?;
-        // Two texts may be the same path.
-        File::create_new(&path).and_then(|mut file| file.write_all(bytes)).map_err(failed(&path))?;
+        // The client knows the name that it gave, and does not need to know the daemon's folders.
+        place(&path, bytes).map_err(|source| LoadError::Brought { name: named(file), source })?;
     }
     Ok(folder)
+}
+
+/// Writes a new file. Two names may be the same path, which is an error.
+fn place(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    File::create_new(path)?.write_all(bytes)
+}
+
+/// A file parameter in a message.
+fn named(file: &str) -> String {
+    let name = format!("{FILE}{}", file.escape_debug());
+    if name.chars().count() <= NAME_SHOWN_MAX {
+        return name;
+    }
+    name.chars().take(NAME_SHOWN_MAX).chain(['…']).collect()
 }
 
 /// Removes folders of loads during which a daemon was killed.
@@ -141,8 +159,7 @@ fn remove_abandoned(scratch: &Path, after: Duration) {
 
 /// The path of a file that a load may bring along.
 fn checked(file: &str) -> Result<&Path, LoadError> {
-    let refused =
-        |why: &str| LoadError::Override(format!("Invalid file parameter '{FILE}{}' {why}", file.escape_debug()));
+    let refused = |why: &str| LoadError::Override(format!("Invalid file parameter '{}' {why}", named(file)));
     let path = inside(file).ok_or_else(|| refused("must stay within model directory"))?;
     if path.components().count() > LOAD_FILE_DEPTH_MAX {
         return Err(refused("is nested too deep"));

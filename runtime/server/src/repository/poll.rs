@@ -6,6 +6,7 @@
 //! The first scan after it is complete loads it again.
 
 use super::Repository;
+use super::ensembles::places;
 use super::load::log_skipped;
 use super::scan::Scan;
 use super::seen::stamps;
@@ -37,7 +38,8 @@ impl Repository {
             // A failure shows in the index.
             let _ = self.unload(&name).await;
         }
-        found.sort_by_key(|(_, source)| source.form());
+        let places = places(found.iter().map(|(_, source)| source));
+        found.sort_by_key(|(_, source)| (source.form(), places.get(&source.name).copied()));
         for (stamps, source) in found {
             if seen.is_same(&source.name, &stamps) {
                 continue;

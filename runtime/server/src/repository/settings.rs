@@ -140,6 +140,8 @@ pub(crate) struct Declared {
     pub(crate) dims: Option<Vec<i64>>,
     /// What the model gets or gives instead, without the rows of a batch.
     pub(crate) reshape: Option<Vec<i64>>,
+    /// Whether the model has its value if clients do not send it.
+    pub(crate) optional: bool,
 }
 
 /// A request that is run before a model takes others.

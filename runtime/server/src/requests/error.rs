@@ -168,7 +168,7 @@ impl From<InvokeError> for RequestError {
             | InvokeError::ShuttingDown
             | InvokeError::DeviceLost(_)
             | InvokeError::Unavailable(_) => Kind::Unavailable,
-            InvokeError::Device(_) => Kind::Internal,
+            InvokeError::Device(_) | InvokeError::ExecutorLost(_) => Kind::Internal,
         };
         RequestError::new(kind, error.to_string())
     }
@@ -208,7 +208,7 @@ impl From<LoadError> for RequestError {
     fn from(error: LoadError) -> RequestError {
         let kind = match &error {
             LoadError::Engine(EngineError::ShuttingDown) => Kind::Unavailable,
-            LoadError::Panicked => Kind::Internal,
+            LoadError::Panicked | LoadError::Brought { .. } => Kind::Internal,
             _ => Kind::BadRequest,
         };
         RequestError::new(kind, error.to_string())

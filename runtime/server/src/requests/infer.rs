@@ -12,6 +12,7 @@ use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, InUse, Model, Wanted, binary_by_default};
 use crate::otlp::{Arrival, Asked, Span};
+use crate::routes::Urgency;
 use crate::running::Permit;
 use crate::scaling::wait;
 use crate::sequences::Turn;
@@ -114,33 +115,39 @@ async fn run_within(
         Record { app: app.clone(), model, device: model.first_device(), class, arrived, outcome: Outcome::Refused };
     let permit = app.admit(caller, model, class)?;
     record.outcome = Outcome::Cancelled;
-    let mut _metered = None;
+    let mut metered = None;
     if invocation.instance.is_none() {
         // A request that waits for an instance is served by the function that follows a reload.
         if model.scaled.is_some() {
             in_use = None;
         }
         let waited = wait::for_instance(app, model, class, deadline).await;
-        (invocation.deadline, _metered) =
+        (invocation.deadline, metered) =
             waited.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
     }
     in_use.get_or_insert_with(|| model.used());
-    let deadline = invocation.deadline;
-    let choose = || app.instances.choose(&model.key, class, deadline, &[]);
+    let urgency = Urgency { class, priority, deadline: invocation.deadline };
     let result = match sequence {
         None if model.graph.is_some() => {
             let asked = graphs::Asked { price_max, id: &id };
             let run = run_graph(app.clone(), &app.engine, &permit, model, invocation, class, asked).await;
             run.inspect_err(|_| record.outcome = Outcome::Refused)?
         }
-        None => routed(app, &permit, &caller.tenant, model, invocation, class).await,
+        // A kept response may answer it at once.
+        None if invocation.instance.is_some() || model.keeps_responses() => {
+            routed(app, &permit, &caller.tenant, model, invocation, urgency).await
+        }
+        None => match wait::in_time(app, model, urgency, &mut metered) {
+            Ok(()) => routed(app, &permit, &caller.tenant, model, invocation, urgency).await,
+            Err(late) => Err(late),
+        },
         Some(place) => {
             let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await;
             let mut turn = turn.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
             match model.keeps_state() {
-                true => step(app, &permit, model, turn, invocation, choose).await,
+                true => step(app, &permit, model, turn, invocation, urgency).await,
                 false => {
-                    let result = routed(app, &permit, &caller.tenant, model, invocation, class).await;
+                    let result = routed(app, &permit, &caller.tenant, model, invocation, urgency).await;
                     turn.note(&result);
                     result
                 }
@@ -162,13 +169,13 @@ async fn routed(
     tenant: &Tenant,
     model: &Model,
     mut invocation: InvocationRequest,
-    class: Class,
+    urgency: Urgency,
 ) -> Result<InvocationResult, InvokeError> {
-    let mut route = app.instances.route(&model.key, class, invocation.deadline, invocation.instance.take(), 1);
+    let mut route = app.instances.route(&model.key, urgency, invocation.instance.take(), 1);
     loop {
         invocation.instance = route.next();
         let (again, instance) = (route.keep(&invocation), invocation.instance.clone());
-        let begun = app.instances.begin(&model.key, instance.as_deref());
+        let begun = app.instances.begin(&model.key, instance.as_deref(), urgency);
         let result = app.responses.answer(&app.engine, permit, tenant, model, invocation).await;
         begun.into_iter().for_each(|begun| begun.end(&result));
         match again {
@@ -187,32 +194,34 @@ fn no_instance(name: Option<&str>, error: String) -> RequestError {
     }
 }
 
-/// Runs a step of a sequence under the instance that it names; otherwise under the sequence's last
-/// instance, or one that `choose` returns. If that instance was removed meanwhile, retries once
-/// with another one.
+/// Runs a step of a sequence under the instance that it names; otherwise under that of the
+/// sequence, which the first step chooses among those on the device of the session. A draining
+/// instance is kept until its sequences have ended. If the instance was removed or its share is not
+/// in force any more, the sequence goes on under another one: its state is on the device.
 async fn step(
     app: &App,
     permit: &Permit,
     model: &Model,
     mut turn: Turn<'_>,
     mut invocation: InvocationRequest,
-    choose: impl Fn() -> Option<String>,
+    urgency: Urgency,
 ) -> Result<InvocationResult, InvokeError> {
     let is_there = |name: &str| {
         let key = FunctionKey { name: name.into(), ..model.key.clone() };
-        let takes = !app.instances.is_draining(&key) && app.engine.holds_share(&client(&key));
-        app.instance_of(model, Some(name)).is_ok() && takes
+        app.instance_of(model, Some(name)).is_ok() && app.engine.holds_share(&client(&key))
     };
+    let device = turn.device();
+    let choose = || app.instances.choose(&model.key, urgency, &[], device).map(|choice| choice.instance);
     let mut again = None;
     if invocation.instance.is_none() {
-        invocation.instance = turn.instance(is_there, &choose);
+        invocation.instance = turn.instance(is_there, choose);
         again = invocation.instance.is_some().then(|| invocation.clone());
     }
-    let result = step_once(app, permit, model, &mut turn, invocation).await;
+    let result = step_once(app, permit, model, &mut turn, invocation, urgency).await;
     match (result, again) {
         (Err(InvokeError::UnknownInstance(_)), Some(mut again)) => {
             again.instance = turn.instance(is_there, choose);
-            step_once(app, permit, model, &mut turn, again).await
+            step_once(app, permit, model, &mut turn, again, urgency).await
         }
         (result, _) => result,
     }
@@ -224,9 +233,10 @@ async fn step_once(
     model: &Model,
     turn: &mut Turn<'_>,
     invocation: InvocationRequest,
+    urgency: Urgency,
 ) -> Result<InvocationResult, InvokeError> {
     model.check_current()?;
-    let routed = app.instances.begin(&model.key, invocation.instance.as_deref());
+    let routed = app.instances.begin(&model.key, invocation.instance.as_deref(), urgency);
     let result = turn.step(permit, invocation.into()).await;
     routed.into_iter().for_each(|routed| routed.end(&result));
     result

@@ -67,11 +67,20 @@ pub(crate) async fn load(
         let may = |model: &str| principal.may_call(Tenant::default().as_str(), model).is_ok();
         loading.repository.load(&asked, overrides, &may, &*loading).await
     });
-    load.await.map_err(|_| RequestError::panicked())??;
+    load.await.map_err(|_| RequestError::panicked())?.map_err(|error| refused_load(&name, error))?;
     let Some(graph) = app.repository.graph(&name) else { return Ok(()) };
     // An ensemble is checked against its models when it is called; its loader wants to know now.
     let checked = blocking(move || graph.callable(&*app).map(drop)).await.ok_or_else(RequestError::panicked)?;
     checked.map_err(|reason| RequestError::bad_request(format!("the ensemble `{name}` cannot be called: {reason}")))
+}
+
+/// Why a model was not loaded. Triton's clients look for the first words.
+fn refused_load(name: &str, error: LoadError) -> RequestError {
+    let mut refused = RequestError::from(error);
+    if !refused.message.starts_with("failed to load") {
+        refused.message = format!("failed to load '{name}', failed to poll from model repository: {}", refused.message);
+    }
+    refused
 }
 
 /// What the daemon reads of a model's folder, for a caller that may use the model.

@@ -95,6 +95,8 @@ mod tests {
             per_1000_s,
             latency_ns_p50: 1,
             latency_ns_p99: 2,
+            utilisation_permille: None,
+            occupancy_permille: None,
         }
     }
 

@@ -82,6 +82,7 @@ fn check_names(app: &App) {
 
 fn begin(app: &App, model: &Model, now: Nanos) -> Scaled {
     let meter = model.scaled.clone().expect("only models that are scaled get here");
+    Group::of(app, model).set_target(app, meter.settings.latency_ms);
     let basis = Basis::of(model, app.scaler.profiles.as_deref(), &app.engine.statistics());
     tracing::info!(model = model.name, basis = basis.label(), "the model is autoscaled");
     Scaled::new(meter, basis, now)
@@ -236,13 +237,13 @@ fn is_over(app: &App, function: &FunctionKey) -> bool {
 /// The result of a pass over the instances that are to be removed.
 #[derive(Default)]
 struct Removal {
-    /// Draining instances are left, since they have requests or their removal failed.
+    /// Draining instances are left, since they have requests or sequences, or their removal failed.
     are_left: bool,
     has_removed: bool,
 }
 
-/// Removes draining instances without requests, and starts to drain those whose function was
-/// removed or is not autoscaled any more.
+/// Removes draining instances without requests and sequences, and starts to drain those whose
+/// function was removed or is not autoscaled any more.
 fn remove(app: &App) -> Removal {
     let mut removal = Removal::default();
     for (key, instance) in app.instances.all() {
@@ -255,7 +256,8 @@ fn remove(app: &App) -> Removal {
             continue;
         }
         app.instances.set_draining(&key, true);
-        let is_busy = app.instances.standing(&key, &instance).is_some_and(|standing| standing.in_flight > 0);
+        let is_running = app.instances.standing(&key, &instance).is_some_and(|standing| standing.in_flight > 0);
+        let is_busy = is_running || (!is_abandoned && app.sequences.run_under(&function, &key.name));
         if is_busy {
             removal.are_left = true;
             continue;

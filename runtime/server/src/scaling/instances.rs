@@ -122,6 +122,20 @@ impl Group {
         }
     }
 
+    /// Gives the autoscaler's instances this target latency.
+    pub(super) fn set_target(&self, app: &App, latency_ms: u64) {
+        for known in self.own.iter().filter(|known| known.instance.latency_ms != Some(latency_ms)) {
+            let change = |instance: &mut Instance| {
+                if instance.autoscaled.is_some() {
+                    instance.latency_ms = Some(latency_ms);
+                }
+            };
+            if let Err(error) = app.instances.resize(&known.key, change) {
+                tracing::warn!(instance = %known.key, %error, "an instance keeps its target latency");
+            }
+        }
+    }
+
     /// The mean device time of a request in nanoseconds, over the autoscaler's instances with this
     /// partition.
     pub(super) fn service_ns(&self, partition: u32) -> Option<u64> {
@@ -277,6 +291,7 @@ fn made(settings: &ScalingSettings, model: &Model, point: Point, why: String, de
         quota_request: f64::from(point.quota) / 100.0,
         quota_limit: f64::from(limit) / 100.0,
         gpu_mem: None,
+        latency_ms: Some(settings.latency_ms),
         autoscaled: Some(why),
         device,
         lease: None,

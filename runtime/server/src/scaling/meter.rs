@@ -49,6 +49,10 @@ pub(crate) struct Metered {
     meter: Arc<Meter>,
     /// When its wait for an instance ended. The wait is not part of its service time.
     began: Option<Instant>,
+    /// The deadline that it came with.
+    deadline: Option<Duration>,
+    /// Whether it was refused because no instance could finish it within the target latency.
+    is_refused: bool,
 }
 
 impl Meter {
@@ -61,6 +65,10 @@ impl Meter {
             classes: [const { AtomicBool::new(false) }; 2],
             replayed: Mutex::default(),
         }
+    }
+
+    fn target(&self) -> Duration {
+        Duration::from_millis(self.settings.latency_ms)
     }
 
     fn replayed(&self) -> MutexGuard<'_, Replayed> {
@@ -104,7 +112,7 @@ impl Meter {
         drop(replayed);
         self.arrivals.fetch_add(1, Ordering::Relaxed);
         self.classes[class as usize].store(true, Ordering::Relaxed);
-        Metered { meter: self.clone(), began: None }
+        Metered { meter: self.clone(), began: None, deadline: None, is_refused: false }
     }
 
     /// For each class, whether there were requests of it since the last call.
@@ -137,13 +145,24 @@ impl Metered {
     pub(super) fn begin(&mut self) {
         self.began = Some(Instant::now());
     }
+
+    /// Sets the deadline that the request came with.
+    pub(super) fn set_deadline(&mut self, deadline: Option<Duration>) {
+        self.deadline = deadline;
+    }
+
+    /// Notes that no instance can finish the request before its deadline. It counts as late, unless
+    /// it came with less time than the target latency.
+    pub(super) fn refuse(&mut self) {
+        self.is_refused = self.deadline.is_some_and(|deadline| deadline >= self.meter.target());
+    }
 }
 
 impl Drop for Metered {
     fn drop(&mut self) {
         let Some(began) = self.began else { return };
         self.meter.ended.fetch_add(1, Ordering::Relaxed);
-        let is_late = began.elapsed() > Duration::from_millis(self.meter.settings.latency_ms);
+        let is_late = self.is_refused || began.elapsed() > self.meter.target();
         self.meter.late.fetch_add(u64::from(is_late), Ordering::Relaxed);
     }
 }
@@ -178,6 +197,20 @@ mod tests {
         assert!(!meter.is_short());
         assert_eq!(meter.needed(Nanos(2 * MS), None, 0), None);
         assert!(!meter.arrive(Class::BestEffort, Nanos(3 * MS)).is_short(), "nothing is known any more");
+    }
+
+    #[test]
+    fn refused_requests_are_late_unless_they_asked_for_more_than_the_target() {
+        let meter = meter("latency_ms = 3600000");
+        for (deadline_ms, late) in [(3_600_000, 1), (3_599_999, 0)] {
+            let mut metered = meter.arrive(Class::BestEffort, Nanos(0));
+            metered.begin();
+            metered.set_deadline(Some(Duration::from_millis(deadline_ms)));
+            metered.refuse();
+            drop(metered);
+            let observed = meter.take();
+            assert_eq!((observed.ended, observed.late), (1, late), "{deadline_ms} ms");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::wait;
 use crate::app::App;
 use crate::graphs::{Answer, StageCall, Stages};
 use crate::inference::{invoke, invoke_by};
+use crate::routes::Urgency;
 use atoll_engine::{InvocationResult, InvokeError};
 use atoll_fleet::Inference;
 
@@ -24,11 +25,12 @@ async fn run(app: &App, call: StageCall) -> Result<InvocationResult, InvokeError
         Some(_) => (request.deadline, wait::counted(app, &model, class)),
     };
     let given = device.map(|(device, _)| device);
-    let mut route = app.instances.route(&model.key, class, request.deadline, None, 1).on(given);
+    let urgency = Urgency { class, priority: request.priority, deadline: request.deadline };
+    let mut route = app.instances.route(&model.key, urgency, None, 1).on(given);
     loop {
         request.instance = route.next();
         let (again, instance) = (route.keep(&request), request.instance.clone());
-        let routed = app.instances.begin(&model.key, instance.as_deref());
+        let routed = app.instances.begin(&model.key, instance.as_deref(), urgency);
         let result = match device {
             Some((device, why)) => {
                 let submit =

@@ -4,6 +4,7 @@ use super::meter::{Meter, Metered};
 use crate::app::App;
 use crate::limits::{SCALING_HOLD_MAX, SCALING_START_MAX, SCALING_WAITING_MAX};
 use crate::model::Model;
+use crate::routes::Urgency;
 use atoll_engine::{Class, InvokeError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,7 +37,8 @@ pub(crate) async fn for_instance(
     let Some(meter) = &model.scaled else { return Ok((deadline, None)) };
     let began = Instant::now();
     let mut metered = meter.arrive(class, app.scaler.now());
-    let has_one = || app.instances.choose(&model.key, class, deadline, &[]).is_some();
+    metered.set_deadline(deadline);
+    let has_one = || app.instances.has_one(&model.key, Urgency { class, priority: 0, deadline });
     if has_one() {
         if metered.is_short() {
             another(app, model, (meter, class), deadline).await;
@@ -76,6 +78,23 @@ pub(crate) async fn for_instance(
             Err(InvokeError::Unavailable(format!("no instance of `{}` started within {seconds} s: {why}", model.key)))
         }
     }
+}
+
+/// Checks that an instance can finish a request that names none before its deadline.
+///
+/// # Errors
+/// If none can, by the shortest requests that the instances have served lately.
+pub(crate) fn in_time(
+    app: &App,
+    model: &Model,
+    urgency: Urgency,
+    metered: &mut Option<Metered>,
+) -> Result<(), InvokeError> {
+    if !app.instances.is_late(&model.key, urgency) {
+        return Ok(());
+    }
+    metered.iter_mut().for_each(Metered::refuse);
+    Err(InvokeError::DeadlineExceeded)
 }
 
 /// Waits until another instance has started or cannot be added.

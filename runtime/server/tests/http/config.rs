@@ -39,6 +39,26 @@ fn reason(daemon: &Daemon) -> String {
 }
 
 #[test]
+fn an_optional_input_with_a_default_is_left_out() {
+    let known = "input { name: 'in' data_type: TYPE_FP32 dims: [ -1, 4 ] }";
+    let bias = "input { name: 'bias' data_type: TYPE_FP32 dims: [ 1 ] optional: true }";
+    let daemon = daemon(&format!("{known} {bias}"));
+    assert_eq!(ask(&daemon, &[1, 4]).status, 200);
+    assert_eq!(daemon.get("/v2/models/m").json()["inputs"].as_array().map(Vec::len), Some(1));
+    let given = r#"{"inputs":[{"name":"bias","datatype":"FP32","shape":[1],"data":[1]},"#;
+    let refused = daemon.post("/v2/models/m/infer", &ASK.replace(r#"{"inputs":["#, given));
+    assert!(refused.status == 400 && refused.error().contains("leave the input out"), "{}", refused.text());
+    // The model needs an input without a default, and has to have one that is not optional.
+    configure(&daemon.repository(), &known.replace("] }", "] optional: true }"));
+    assert_eq!(load(&daemon, json!({})).0, 200);
+    let missing = daemon.post("/v2/models/m/infer", r#"{"inputs":[]}"#);
+    assert!(missing.status == 400 && missing.error().contains("needs input `in"), "{}", missing.text());
+    configure(&daemon.repository(), &format!("{known} {}", bias.replace("optional: true", "")));
+    let (status, text) = load(&daemon, json!({}));
+    assert!(status == 400 && text.contains("unexpected input `bias`; the model has in"), "{text}");
+}
+
+#[test]
 fn clients_see_the_shape_that_the_configuration_says() {
     let daemon = daemon(
         "input { name: 'in' data_type: TYPE_FP32 dims: [ -1, 2, 2 ] reshape { shape: [ -1, 4 ] } } \
@@ -253,6 +273,11 @@ fn a_load_may_bring_files() {
         let (status, text) = load(&daemon, parameters);
         assert!(status == 400 && text.contains(expected), "{text}");
     }
+    let long = format!("file:{}", "A".repeat(256));
+    let (status, text) = load(&daemon, json!({ "config": "{}", &long: file }));
+    let begin = "failed to load 'm', failed to poll from model repository: the file parameter 'file:AAA";
+    assert!(status == 500 && text.contains(begin) && text.contains("File name too long"), "{text}");
+    assert!(text.len() < 300 && !text.contains(&*cache.to_string_lossy()), "{text}");
     assert_eq!(load(&daemon, json!({})).0, 200);
     assert_eq!(ask(&daemon, &[1, 4]).json()["model_version"], "1");
 }
@@ -268,6 +293,11 @@ fn clients_of_triton_find_the_words_that_they_look_for() {
     }
     let unknown = daemon.post("/v2/models/m/infer", &ASK.replace("\"in\"", "\"other\"")).error();
     assert!(unknown.starts_with("unexpected inference input 'other' for model 'm'"), "{unknown}");
+    let (_, invalid) = load(&daemon, json!({ "config": "{" }));
+    assert!(
+        invalid.contains("failed to load 'm', failed to poll from model repository: the load parameter"),
+        "{invalid}"
+    );
     let unknown = daemon.post("/v2/repository/models/none/load", "").error();
     assert!(unknown.starts_with("failed to load 'none', failed to poll from model repository"), "{unknown}");
     assert_eq!(daemon.post("/v2/repository/models/m/unload", "").status, 200);

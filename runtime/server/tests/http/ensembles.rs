@@ -280,7 +280,7 @@ fn what_contradicts_itself_is_refused_with_the_cause() {
         ("tensors", "the steps of the ensemble wait for each other: pre, post"),
         ("self", "circular dependency between ensembles: self -> self"),
         ("one", "circular dependency between ensembles: one -> two -> one"),
-        ("outer", "it calls the ensemble `inner`"),
+        ("outer", "unexpected input `in` of the ensemble `inner`; it has X"),
         ("twice", "the tensor `Y` of the ensemble is made twice"),
         ("unknown", "calls function `nothing`, which is not deployed"),
     ] {
@@ -289,10 +289,90 @@ fn what_contradicts_itself_is_refused_with_the_cause() {
         let entry_of = entry(&daemon, name);
         assert_eq!(entry_of["state"], "UNAVAILABLE", "{name}");
         let explained = daemon.get(&format!("/v2/repository/models/{name}/explain")).json()["problem"].to_string();
-        assert!(explained.contains(expected) || name == "unknown", "{explained}");
+        assert!(explained.contains(expected) || ["outer", "unknown"].contains(&name), "{explained}");
         assert!(entry_of["reason"].as_str().unwrap().contains(expected), "{entry_of}");
     }
     assert_eq!(daemon.post("/v2/models/inner/infer", ASK).status, 200);
+}
+
+/// A step that calls an ensemble of [`ensemble`].
+fn outer_step(name: &str, version: i64, from: &str, to: &str) -> String {
+    format!(
+        "step {{ model_name: '{name}' model_version: {version} input_map {{ key: 'X' value: '{from}' }} \
+         output_map {{ key: 'Y' value: '{to}' }} }} "
+    )
+}
+
+#[test]
+fn a_step_may_call_an_ensemble() {
+    let daemon = daemon(|repository| {
+        // The name comes before that of the ensemble that it calls.
+        ensemble(repository, "all", &[step("pre", "X", "t"), outer_step("inner", 1, "t", "Y")]);
+        ensemble(repository, "inner", &[]);
+        std::fs::write(repository.join("inner/config.pbtxt"), limited(8, "label_filename: 'l'")).unwrap();
+        std::fs::write(repository.join("inner/l"), "a\nb\nc\nd").unwrap();
+    });
+    let ask = || {
+        let input = json!({ "name": "X", "datatype": "FP32", "shape": [1, 4], "data": [4, 3, 2, 1] });
+        let output = json!({ "name": "Y", "parameters": { "classification": 1 } });
+        let before = daemon.engine.asked();
+        let answer =
+            daemon.post("/v2/models/all/infer", &json!({ "inputs": [input], "outputs": [output] }).to_string());
+        (answer.status, answer.text(), daemon.engine.asked() - before)
+    };
+    let (status, text, asked) = ask();
+    assert!(status == 200 && asked == 2 && text.contains(":0:a"), "with the labels of the called ensemble: {text}");
+    let called = &daemon.get("/v2/models/all/config").json()["ensemble_scheduling"]["step"][1];
+    assert_eq!((&called["model_name"], &called["model_version"]), (&json!("inner"), &json!(1)));
+    let two = [step("pre", "X", "t"), step("post", "t", "Y")];
+    ensemble_again(&daemon.repository(), "inner", &two);
+    assert_eq!(load(&daemon, "inner").0, 200);
+    let (status, text, asked) = ask();
+    assert_eq!((status, asked), (200, 3), "it follows the called ensemble: {text}");
+    let dependents = r#"{"parameters":{"unload_dependents":true}}"#;
+    assert_eq!(daemon.post("/v2/repository/models/all/unload", dependents).status, 200);
+    for name in ["pre", "post", "inner"] {
+        assert_eq!(entry(&daemon, name)["state"], "UNAVAILABLE", "{name}");
+    }
+    assert_eq!(load(&daemon, "all").0, 200, "with all that it calls");
+    assert_eq!(ask().0, 200);
+    assert_eq!(daemon.post("/v2/repository/models/inner/unload", "").status, 200);
+    let reason = entry(&daemon, "all")["reason"].to_string();
+    assert!(reason.contains("calls function `inner/1`, which is not loaded"), "{reason}");
+    assert_eq!(ask().0, 503);
+}
+
+/// Replaces the steps of an ensemble.
+fn ensemble_again(repository: &Path, name: &str, steps: &[String]) {
+    std::fs::remove_dir_all(repository.join(name)).unwrap();
+    ensemble(repository, name, steps);
+}
+
+#[test]
+fn ensembles_that_call_each_other_are_refused_with_their_limits() {
+    let daemon = daemon(|repository| {
+        ensemble(repository, "all", &[outer_step("inner", -1, "X", "Y")]);
+        let config = limited(8, "").replace(&step("pre", "X", "Y"), &outer_step("inner", -1, "X", "Y"));
+        std::fs::write(repository.join("all/config.pbtxt"), config).unwrap();
+        ensemble(repository, "inner", &[]);
+        std::fs::write(repository.join("inner/config.pbtxt"), limited(4, "")).unwrap();
+        for depth in 0..9 {
+            ensemble(repository, &format!("deep{depth}"), &[outer_step(&format!("deep{}", depth + 1), -1, "X", "Y")]);
+        }
+        ensemble(repository, "deep9", &[step("pre", "X", "Y")]);
+    });
+    let (status, text) = load(&daemon, "all");
+    assert!(status == 400 && text.contains("is 8, and that of the ensemble `inner`, which it calls, is 4"), "{text}");
+    let (status, text) = load(&daemon, "deep0");
+    assert!(status == 400 && text.contains("more than 8 ensembles are nested: deep0 -> deep1"), "{text}");
+    assert_eq!(daemon.post("/v2/models/deep2/infer", ASK).status, 200);
+    let tensor = |name: &str| json!([{ "name": name, "data_type": "TYPE_FP32", "dims": [-1, 4] }]);
+    let back = json!({ "model_name": "deep0", "input_map": { "X": "X" }, "output_map": { "Y": "Y" } });
+    let back = json!({ "input": tensor("X"), "output": tensor("Y"), "ensemble_scheduling": { "step": [back] } });
+    let body = json!({ "parameters": { "config": back.to_string() } }).to_string();
+    let answer = daemon.post("/v2/repository/models/deep2/load", &body);
+    let circle = "circular dependency between ensembles: deep2 -> deep0 -> deep1 -> deep2";
+    assert!(answer.status == 400 && answer.error().contains(circle), "{}", answer.text());
 }
 
 #[test]

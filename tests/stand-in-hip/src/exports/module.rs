@@ -70,6 +70,23 @@ entry_points! { MODULE:
         unsafe { put(function, hipFunction_t::from_bits(handle)) }
     }
 
+    fn hipModuleGetGlobal(
+        pointer: *mut hipDeviceptr_t, bytes: *mut usize, module: hipModule_t, name: *const c_char
+    ) {
+        let loaded = Runtime::get()?.modules.get(module)?;
+        if name.is_null() {
+            return Err(Status::InvalidValue);
+        }
+        // SAFETY: as the caller guarantees.
+        let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| Status::NotFound)?;
+        let (address, size) = loaded.program.extent(name).ok_or(Status::NotFound)?;
+        // SAFETY: as the caller guarantees.
+        unsafe {
+            put(pointer, address)?;
+            put(bytes, size as usize)
+        }
+    }
+
     fn hipFuncGetAttribute(value: *mut c_int, attribute: hipFunction_attribute, function: hipFunction_t) {
         let number = with_kernel(function, |_, kernel| match attribute {
             FUNC_MAX_THREADS_PER_BLOCK => Ok(THREADS_MAX as c_int),

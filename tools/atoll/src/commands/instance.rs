@@ -24,7 +24,7 @@ Examples:
 
 A request names an instance by its parameter `instance`. The manifest has the names of FaSTPod:
   name = \"slow\", function = \"resnet50\", sm_partition = 24, quota_request = 0.2, quota_limit = 0.4,
-  gpu_mem = \"2G\"";
+  gpu_mem = \"2G\", latency_ms = 69";
 
 /// Largest manifest: its few fields take a few hundred bytes.
 const MANIFEST_BYTES_MAX: u64 = 64 << 10;
@@ -135,6 +135,10 @@ struct Figures {
     /// Device memory for its requests and its part of the function's constants, for example 2G
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     gpu_mem: Option<u64>,
+
+    /// Target latency of its requests in milliseconds; those that take longer are counted
+    #[arg(long, value_name = "MS")]
+    latency_ms: Option<u64>,
 }
 
 /// A manifest. Numbers may be texts, as the annotations of a FaSTPod are.
@@ -148,6 +152,7 @@ struct Manifest {
     quota_request: Option<Number>,
     quota_limit: Option<Number>,
     gpu_mem: Option<Number>,
+    latency_ms: Option<Number>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -164,6 +169,15 @@ impl Number {
             Number::Text(text) => parse_number(text),
         };
         value.map_err(|error| user_error(format!("{field}: {error}")))
+    }
+
+    /// Whole milliseconds.
+    fn milliseconds(&self, field: &str) -> Result<u64> {
+        let text = match self {
+            Number::Number(number) => number.to_string(),
+            Number::Text(text) => text.trim().to_owned(),
+        };
+        text.parse().map_err(|_| user_error(format!("{field}: `{text}` is not a whole number of milliseconds")))
     }
 
     fn bytes(&self, field: &str) -> Result<u64> {
@@ -190,8 +204,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
             show(&control.connect()?.create_instance(spec).classify()?, json)
         }
         Command::Resize(ResizeArgs { instance, figures, json, control }) => {
-            let Figures { sm_partition, quota_request, quota_limit, gpu_mem } = figures;
-            let resize = InstanceResize { instance, sm_partition, quota_request, quota_limit, gpu_mem };
+            let Figures { sm_partition, quota_request, quota_limit, gpu_mem, latency_ms } = figures;
+            let resize = InstanceResize { instance, sm_partition, quota_request, quota_limit, gpu_mem, latency_ms };
             show(&control.connect()?.resize_instance(resize).classify()?, json)
         }
         Command::Rm(RmArgs { instance, control }) => control.connect()?.remove_instance(&instance).classify(),
@@ -221,8 +235,9 @@ fn spec(args: CreateArgs, manifest: &Manifest) -> Result<InstanceSpec> {
         (Some(flag), _) => Ok(Some(flag)),
         (None, field) => field.as_ref().map(|field| field.value(name)).transpose(),
     };
-    let Figures { sm_partition, quota_request, quota_limit, gpu_mem } = args.figures;
+    let Figures { sm_partition, quota_request, quota_limit, gpu_mem, latency_ms } = args.figures;
     let memory = || manifest.gpu_mem.as_ref().map(|field| field.bytes("gpu_mem")).transpose();
+    let target = || manifest.latency_ms.as_ref().map(|field| field.milliseconds("latency_ms")).transpose();
     Ok(InstanceSpec {
         name: args.name.or(manifest.name.clone()).ok_or_else(|| needed("name"))?,
         function: args.function.or(manifest.function.clone()).ok_or_else(|| needed("function"))?,
@@ -232,6 +247,7 @@ fn spec(args: CreateArgs, manifest: &Manifest) -> Result<InstanceSpec> {
             .ok_or_else(|| needed("quota_request"))?,
         quota_limit: number(quota_limit, &manifest.quota_limit, "quota_limit")?.unwrap_or(1.0),
         gpu_mem: gpu_mem.map_or_else(memory, |bytes| Ok(Some(bytes)))?,
+        latency_ms: latency_ms.map_or_else(target, |ms| Ok(Some(ms)))?,
     })
 }
 
@@ -239,7 +255,8 @@ fn show(instance: &InstanceReport, json: bool) -> Result<()> {
     if json { print_json(instance) } else { Ok(print(&text(std::slice::from_ref(instance)))?) }
 }
 
-/// The table of instances, and a line for each instance whose share is not set or not bound.
+/// The table of instances, and a line for each instance whose share is not set or not bound, or
+/// that missed its target latency.
 fn text(instances: &[InstanceReport]) -> String {
     let mut text = table(instances);
     for report in instances {
@@ -249,6 +266,11 @@ fn text(instances: &[InstanceReport]) -> String {
         }
         for entry in &report.devices {
             text += &of_device(&name, report.sm_partition / 100.0, entry);
+        }
+        let InstanceReport { late, ended, .. } = report;
+        // The target is that of 99 of 100 requests.
+        if let Some(target) = report.latency_ms.filter(|_| *ended >= 100 && late.saturating_mul(100) > *ended) {
+            text += &format!("{late} of {ended} requests of {name} took longer than its target of {target} ms\n");
         }
         if let Some(reason) = &report.autoscaled {
             let goes = if report.draining { " and is removed when its requests have ended" } else { "" };
@@ -353,10 +375,11 @@ mod tests {
     fn a_manifest_has_the_names_of_faas_pods_as_numbers_or_texts() {
         let text = "name = \"slow\"\nfunction = \"f\"\nsm_partition = \"24\"\nquota_request = 0.4\n\
                     quota_limit = \"0.8\"\n\
-                    gpu_mem = \"2G\"\nclass = \"best-effort\"";
+                    gpu_mem = \"2G\"\nlatency_ms = \"69\"\nclass = \"best-effort\"";
         let found = spec(args(true), &manifest(text)).unwrap();
         assert_eq!((found.sm_partition, found.quota_request, found.quota_limit), (24.0, 0.4, 0.8));
         assert_eq!((found.gpu_mem, found.name.as_str(), found.function.as_str()), (Some(2 << 30), "slow", "f"));
+        assert_eq!(found.latency_ms, Some(69));
         let flags = CreateArgs { figures: Figures { quota_limit: Some(0.9), ..Figures::default() }, ..args(true) };
         assert_eq!(spec(flags, &manifest(text)).unwrap().quota_limit, 0.9, "flags take the place of fields");
     }
@@ -386,8 +409,11 @@ mod tests {
             quota_request: 0.5,
             quota_limit: 1.0,
             gpu_mem: None,
+            latency_ms: Some(69),
             devices: vec![bound, unbound],
             requests: 0,
+            ended: 700,
+            late: 8,
             service_ms: None,
             throughput: None,
             refused: Some("host:1: it has no room".into()),
@@ -403,6 +429,7 @@ mod tests {
                  slow asked for 24.0 % of the compute units of host:0 and has 37.5 %: the device assigns whole units \
                  or groups of units\n\
                  slow is not bound to compute units of host:0: it is full\n\
+                 8 of 700 requests of slow took longer than its target of 69 ms\n\
                  slow is the autoscaler's and is removed when its requests have ended: the load exceeded the capacity\n"
             ),
             "{text}"
@@ -416,6 +443,8 @@ mod tests {
         assert!(why("name = \"a\"\nfunction = \"f\"").contains("no quota_request"));
         assert!(why("name = \"a\"\nfunction = \"f\"\nquota_request = nan").contains("quota_request: `NaN`"));
         assert!(why("name = \"a\"\nfunction = \"f\"\nquota_request = \"x\"").contains("`x` is not a number"));
+        let target = "name = \"a\"\nfunction = \"f\"\nquota_request = 0.1\nlatency_ms = 0.5";
+        assert!(why(target).contains("latency_ms: `0.5` is not a whole number of milliseconds"));
         assert!(toml::from_str::<Manifest>("quota = 1").is_err());
     }
 }

@@ -115,10 +115,8 @@ struct Preemption {
     preemptions: u64,
     evicted_launches: u64,
     issued_launches: u64,
-    /// Time from the submission of a preempting real-time request to its first block.
+    /// Time from the submission of a real-time request that evicts others to its first block.
     latency: Quantiles,
-    /// The same for all real-time requests of all phases.
-    rt_start_latency: Quantiles,
 }
 
 #[derive(Debug, Serialize)]
@@ -242,8 +240,7 @@ impl Preemption {
             preemptions: after.preemptions - before.preemptions,
             evicted_launches: after.evicted_launches - before.evicted_launches,
             issued_launches: after.issued_launches - before.issued_launches,
-            latency: (&after.preemption_latency).into(),
-            rt_start_latency: (&after.rt_start_latency).into(),
+            latency: (&after.preemption_latency.since(&before.preemption_latency)).into(),
         }
     }
 }
@@ -289,8 +286,28 @@ fn text(report: &Report) -> String {
         p.evicted_launches,
         p.issued_launches
     );
-    for (name, q) in [("a real-time request that evicts", &p.latency), ("any real-time request", &p.rt_start_latency)] {
-        let _ = writeln!(text, "{}", q.text(name));
+    text + &p.latency.text("a real-time request that evicts") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_preempting_requests_of_the_phase_are_reported() {
+        let mut statistics = EngineStatistics { preemptions: 1, ..EngineStatistics::default() };
+        statistics.preemption_latency.record(9_000_000);
+        let before = statistics.clone();
+        statistics.preemptions += 2;
+        for ns in [100_000, 200_000] {
+            statistics.preemption_latency.record(ns);
+            statistics.rt_start_latency.record(ns);
+        }
+        // A request that found an idle compute unit.
+        statistics.rt_start_latency.record(5_000);
+        let found = Preemption::between(&before, &statistics);
+        assert_eq!((found.preemptions, found.latency.count), (2, 2));
+        assert!((100.0..110.0).contains(&found.latency.p50_us), "{}", found.latency.p50_us);
+        assert!((200.0..215.0).contains(&found.latency.max_us), "{}", found.latency.max_us);
     }
-    text
 }

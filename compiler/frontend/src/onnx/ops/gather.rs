@@ -29,6 +29,7 @@ pub(super) fn gather_elements(lowering: &mut Lowering, call: &Call<'_>) -> Resul
     let (dtype, index_ty) = (lowering.dtype(data), index_type(lowering, indices)?);
     check_within(lowering, &shape, &data_shape, axis)?;
     let mut nest = NestBuilder::new("gather_elements", shape.clone());
+    nest.by_rows(if axis > 0 { 2 } else { 0 });
     let mut place = nest.point();
     let at = nest.offset(&shape, &place);
     place[axis] = position(&mut nest, 1, index_ty, &at, &data_shape[axis]);

@@ -88,6 +88,7 @@ pub(super) fn grid_sample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         image[2..].iter().map(|dim| Axis { extent: NestArg::from(dim), mode, padding, align_corners, real }).collect();
 
     let mut nest = NestBuilder::new("grid_sample", points[..=spatial].to_vec());
+    nest.by_rows(2);
     let point = nest.point();
     let first = nest.offset(&points, &[&point[..], &[0.into()]].concat());
     let mut taps = Vec::with_capacity(spatial);

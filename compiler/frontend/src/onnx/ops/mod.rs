@@ -304,6 +304,8 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("ai.onnx.ml.LinearRegressor", ml::linear_regressor),
     ("ai.onnx.ml.Normalizer", ml::normalizer),
     ("ai.onnx.ml.OneHotEncoder", ml::one_hot_encoder),
+    ("ai.onnx.ml.SVMClassifier", ml::svm_classifier),
+    ("ai.onnx.ml.SVMRegressor", ml::svm_regressor),
     ("ai.onnx.ml.Scaler", ml::scaler),
     ("ai.onnx.ml.TreeEnsemble", ml::tree_ensemble),
     ("ai.onnx.ml.TreeEnsembleClassifier", ml::tree_ensemble_classifier),

@@ -56,6 +56,7 @@ pub(super) fn tf_idf_vectorizer(lowering: &mut Lowering, call: &Call<'_>) -> Res
     let weights = Tensor::floats(DType::F32, vec![outputs], pool.weights.iter().copied());
     let weights = lowering.constant(&format!("{}.weights", call.name), &weights);
     let mut nest = NestBuilder::new("ngrams", vec![rows.clone(), Expr::Const(outputs as i64)]);
+    nest.by_rows(1);
     let [row, output] = [0, 1].map(|axis| nest.point()[axis].clone());
     let line = nest.mul(&row, &NestArg::from(&length));
     let (size, start) = (nest.load(1, DType::I32, &output), nest.load(2, DType::I32, &output));

@@ -51,6 +51,7 @@ pub(super) fn cumulate(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let ty = if matches!(dtype, DType::F16 | DType::Bf16) { DType::F32 } else { dtype };
     let lines = Lines::of(&shape, axis);
     let mut nest = NestBuilder::new(if op == PointOp::Mul { "cum_prod" } else { "cum_sum" }, lines.domain.clone());
+    nest.by_rows(usize::from(axis > 0));
     let total = nest.variable(ty, &NestArg::Const(neutral));
     nest.count(&0.into(), &NestArg::from(lines.length()), |nest, i| {
         let i = if reverse {
@@ -140,6 +141,7 @@ pub(super) fn top_k(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     lowering.require_at_least(&shape[axis], &k)?;
     let lines = Lines::of(&shape, axis);
     let mut nest = NestBuilder::new("top_k", lines.domain.clone());
+    nest.by_rows(usize::from(axis > 0));
     let kept = nest.variable(DType::I32, &0.into());
     // If `k` is 0 there is no last element to compare with.
     let is_any = nest.compare(PointOp::Greater, DType::I32, &NestArg::from(&k), &0.into());

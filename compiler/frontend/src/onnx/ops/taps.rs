@@ -104,6 +104,7 @@ pub(super) fn convolve(lowering: &mut Lowering, name: &str, convolution: &Convol
     let result: Vec<Expr> =
         [image[0].clone(), factors[0].clone()].into_iter().chain(convolution.output.iter().cloned()).collect();
     let mut nest = NestBuilder::new("conv_nest", result.clone());
+    nest.by_rows(1);
     let point = nest.point();
     let filters = crate::size::canonical(&factors[0].clone().floor_div(i64::from(convolution.groups)));
     let group = nest.div(&point[1], &NestArg::from(&filters));
@@ -147,6 +148,7 @@ pub(super) fn pool(
     let result: Vec<Expr> = shape[..2].iter().cloned().chain(window.output(lowering, &shape[2..])?).collect();
     let taps = Taps::of_window(window, &shape[2..]);
     let mut nest = NestBuilder::new("pool_nest", result.clone());
+    nest.by_rows(1);
     let point = nest.point();
     let sum = nest.variable(ty, &NestArg::Const(0.0));
     let inside = nest.variable(DType::I32, &0.into());

@@ -44,7 +44,7 @@ impl Emitter<'_> {
     }
 
     /// A pointer from an address that is the same in PTX and on the processor.
-    fn absolute(&mut self, base: &Opnd, space: u8) -> Val {
+    pub(super) fn absolute(&mut self, base: &Opnd, space: u8) -> Val {
         let at = self.operand(base, Elem::I64);
         self.w.cast("inttoptr", &at, pointer(space))
     }
@@ -102,7 +102,7 @@ impl Emitter<'_> {
         self.w.cast("ptrtoint", &flat, Elem::I64)
     }
 
-    fn address_within(&mut self, source: &Opnd, space: u8) -> Val {
+    pub(super) fn address_within(&mut self, source: &Opnd, space: u8) -> Val {
         let flat = self.absolute(source, 0);
         let within = self.w.cast("addrspacecast", &flat, pointer(space));
         self.w.cast("ptrtoint", &within, Elem::I32)

@@ -65,7 +65,7 @@ impl Emitter<'_> {
             "membar" | "fence" => self.fence(inst),
             "trap" => self.trap(abi::TrapCode::Trap),
             "__assertfail" => self.trap(abi::TrapCode::Assert),
-            "vprintf" => Err(self.unsupported(inst, "output of kernels")),
+            "vprintf" => self.vprintf(inst),
             "createpolicy" => {
                 // A hint for caches, for which any number is valid.
                 self.set_operand(self.op(inst, 0)?, &constant(I64, 0), false);

@@ -17,9 +17,12 @@ mod fragments;
 mod inst;
 mod matrix;
 mod memory;
+mod print;
 mod trap;
 mod value;
 mod warp;
+
+pub(crate) use print::print_definitions;
 
 use crate::TARGET;
 use crate::abi;
@@ -57,6 +60,8 @@ pub(crate) struct EmittedKernel {
     pub(crate) params_bytes: u32,
     /// Bytes of shared memory of every block, up to the start of the dynamic part.
     pub(crate) shared_bytes: u32,
+    /// Whether it prints; see [`print_definitions`].
+    pub(crate) prints: bool,
 }
 
 /// Emits one kernel.
@@ -80,6 +85,8 @@ pub(crate) struct Emitter<'a> {
     line: u32,
     barriers: barrier::Plan,
     math: BTreeSet<Routine>,
+    /// Whether the kernel prints.
+    prints: bool,
 }
 
 /// Emits a kernel's IR.
@@ -109,6 +116,7 @@ pub(crate) fn emit_kernel(
         line: 0,
         barriers,
         math: BTreeSet::new(),
+        prints: false,
     };
     emitter.run()
 }
@@ -136,6 +144,7 @@ impl Emitter<'_> {
             block: self.analysis.block,
             params_bytes: self.program.params_bytes,
             shared_bytes: self.barriers.dynamic_start(),
+            prints: self.prints,
         })
     }
 

@@ -47,7 +47,7 @@ impl Case {
         let program = Program::load(&code.elf).unwrap();
         let mut memory = Memory::new();
         let buffers = self.buffers(&mut memory, seed);
-        let kernarg = abi::kernarg(&self.arguments(buffers), self.grid, self.block, 0, 0);
+        let kernarg = abi::kernarg(&self.arguments(buffers), self.grid, self.block, 0, abi::Records::default());
         let launch = Launch { grid: self.grid, block: self.block, dynamic_lds: 0, kernarg };
         run(&[&program], self.entry, &launch, &mut memory, &RunOptions::default()).unwrap();
         memory.bytes(buffers[1]).unwrap().to_vec()
@@ -156,7 +156,7 @@ impl Padded {
     fn launch(&self, ranges: &[Range]) -> Launch {
         let laid_out = lay_out(&self.dkp.facts, ranges).unwrap();
         let (grid, block) = ([laid_out.blocks, 1, 1], [self.dkp.facts.threads[laid_out.size], 1, 1]);
-        let kernarg = abi::kernarg(&laid_out.params, grid, block, laid_out.shared_bytes, 0);
+        let kernarg = abi::kernarg(&laid_out.params, grid, block, laid_out.shared_bytes, abi::Records::default());
         Launch { grid, block, dynamic_lds: laid_out.shared_bytes, kernarg }
     }
 

@@ -8,6 +8,7 @@
 pub(crate) mod fallible;
 mod kernels;
 mod lanes;
+mod log;
 mod mapped;
 mod parts;
 mod refusal;
@@ -17,6 +18,8 @@ use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 use atoll_device::*;
 use kernels::u64_at;
 use lanes::OneLane;
+use log::Log;
+pub(crate) use log::Op;
 use mapped::MappedConstants;
 pub(crate) use refusal::Refusal;
 use rustix::event::{EventfdFlags, eventfd};
@@ -122,6 +125,7 @@ struct Shared {
     state: Mutex<State>,
     /// The refused operation, and how many more times it is accepted.
     refusal: Mutex<Option<(Refusal, u32)>>,
+    log: Log,
     work: Condvar,
     completed: OwnedFd,
     paused: AtomicBool,
@@ -208,6 +212,7 @@ impl FakeDevice {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             refusal: Mutex::new(None),
+            log: Log::default(),
             work: Condvar::new(),
             completed: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd"),
             paused: AtomicBool::new(false),
@@ -251,17 +256,6 @@ impl FakeDevice {
         )
     }
 
-    fn refuses(&self, what: Refusal) -> bool {
-        match &mut *self.shared.refusal.lock().expect("no panic") {
-            Some((refused, after)) if *refused == what => {
-                let refuses = *after == 0;
-                *after = after.saturating_sub(1);
-                refuses
-            }
-            _ => false,
-        }
-    }
-
     fn check(&self) -> Result<(), DeviceError> {
         if self.shared.lost.load(Ordering::SeqCst) { Err(DeviceError::Lost("the test lost it".into())) } else { Ok(()) }
     }
@@ -289,6 +283,7 @@ impl Device for FakeDevice {
 
 impl Launching for FakeDevice {
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
+        self.shared.log.note(Op::StoreEpoch);
         let at = word.0 as usize;
         self.shared.state.lock().expect("no panic").memory[at..at + 4].copy_from_slice(&epoch.0.to_le_bytes());
     }
@@ -296,6 +291,7 @@ impl Launching for FakeDevice {
     fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
         assert!(!self.shared.panics.load(Ordering::SeqCst), "the device panics, as the test requested");
         self.check().map_err(|_| SubmitError::Lost)?;
+        self.shared.log.note(Op::Submit(record.launch));
         let mut state = self.shared.state.lock().expect("no panic");
         let word = |at: DeviceOffset| {
             u32::from_le_bytes(state.memory[at.0 as usize..at.0 as usize + 4].try_into().expect("four bytes"))
@@ -332,6 +328,10 @@ impl Launching for FakeDevice {
         Ok(())
     }
 
+    fn interrupt(&mut self, _queue: QueueId, launch: LaunchId, blocks: u64) {
+        self.shared.log.note(Op::Interrupt { launch, blocks });
+    }
+
     fn abort(&mut self, queue: QueueId, launch: LaunchId) {
         if self.shared.ignores_aborts.load(Ordering::SeqCst) {
             return;
@@ -357,6 +357,7 @@ impl Launching for FakeDevice {
 impl Memory for FakeDevice {
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check()?;
+        self.shared.log.note(Op::Write { bytes: bytes.len() });
         self.shared.written_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
         let range = at.0 as usize..at.0 as usize + bytes.len();
         let mut state = self.shared.state.lock().expect("no panic");
@@ -371,6 +372,11 @@ impl Memory for FakeDevice {
             }
             std::thread::sleep(Duration::from_nanos(self.shared.loading_ns.load(Ordering::SeqCst)));
             state = self.shared.state.lock().expect("no panic");
+        } else if self.refuses(Refusal::Input) {
+            return Err(DeviceError::Driver("it refuses the bytes".into()));
+        } else if self.refuses(Refusal::InputOfLostDevice) {
+            self.shared.lost.store(true, Ordering::SeqCst);
+            return self.check();
         }
         state.owners[range.clone()].fill(HOST);
         state.memory[range].copy_from_slice(bytes);

@@ -1,5 +1,7 @@
 //! What a test can make the fake device refuse.
 
+use super::FakeDevice;
+
 /// An operation that the device refuses on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -13,6 +15,10 @@ pub(crate) enum Refusal {
     Place,
     /// Writing bytes of a constant.
     Write,
+    /// Writing bytes that are not of a constant.
+    Input,
+    /// Everything: the device is lost when such bytes are written.
+    InputOfLostDevice,
     /// Giving a tenant a part of memory.
     Part,
     /// Filling memory.
@@ -23,4 +29,17 @@ pub(crate) enum Refusal {
     Lane,
     /// Everything: the device is lost at the first byte of a constant.
     Device,
+}
+
+impl FakeDevice {
+    pub(super) fn refuses(&self, what: Refusal) -> bool {
+        match &mut *self.shared.refusal.lock().expect("no panic") {
+            Some((refused, after)) if *refused == what => {
+                let refuses = *after == 0;
+                *after = after.saturating_sub(1);
+                refuses
+            }
+            _ => false,
+        }
+    }
 }

@@ -53,7 +53,8 @@ const FIELDS: &[Known] = &[
     honoured("input.reshape", "clients send `dims`, and the model gets `shape`"),
     not_honoured("input.is_shape_tensor", "tensors are data of the model").unless(&["false"]),
     not_honoured("input.allow_ragged_batch", "requests of one batch have the same sizes").unless(&["false"]),
-    not_honoured("input.optional", "a request has to have each input").unless(&["false"]),
+    not_honoured("input.optional", "one with a default in the ONNX file always has it; others have to be sent")
+        .unless(&["false"]),
     not_honoured("input.is_non_linear_format_io", "tensors are dense and row-major").unless(&["false"]),
     honoured("output.name", "has to be an output of the model"),
     honoured("output.data_type", "has to be that of the model"),
@@ -122,7 +123,7 @@ const FIELDS: &[Known] = &[
     not_honoured("sequence_batching.state.use_growable_memory", "the memory of a state has its largest size")
         .unless(&["false"]),
     not_honoured("sequence_batching.iterative_sequence", "a request is one step").unless(&["false"]),
-    honoured("ensemble_scheduling.step.model_name", "a model of the repository or a deployed function"),
+    honoured("ensemble_scheduling.step.model_name", "a model or ensemble of the repository, or a deployed function"),
     honoured("ensemble_scheduling.step.model_version", "that version; the newest if it is below 1"),
     honoured("ensemble_scheduling.step.input_map", "the tensor of each input"),
     honoured("ensemble_scheduling.step.output_map", "the tensor of each output"),

@@ -188,6 +188,7 @@ fn declared(config: &Message, field: &str) -> Result<Vec<Declared>, String> {
             data_type: tensor.text("data_type").map(data_type),
             dims: Some(sizes(tensor, "dims")?).filter(|dims| !dims.is_empty()),
             reshape: tensor.message("reshape").map(|reshape| sizes(reshape, "shape")).transpose()?,
+            optional: tensor.flag("optional")?,
         })
     };
     config.messages(field).map(one).collect()

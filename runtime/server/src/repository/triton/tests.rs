@@ -43,6 +43,7 @@ fn a_real_configuration_is_read() {
             data_type: Some("TYPE_FP32".into()),
             dims: Some(vec![3, 224, 224]),
             reshape: Some(vec![1, 3, 224, 224]),
+            optional: false,
         }],
         parameters: [("a \" quote", "x }"), ("device", "host:1"), ("elsewhere", "other"), ("symbols", "seq=1..9")]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))

@@ -95,6 +95,12 @@ fn models_are_loaded_and_unloaded() {
     refused(with("config", ParameterChoice::BoolParam(true)), code, &["must have string type"]);
     refused(with(file, ParameterChoice::StringParam("x".into())), code, &["must have bytes type"]);
     refused(with(file, ParameterChoice::BytesParam(vec![0; 2 << 20])), code, &["'config' must be specified"]);
+    let mut long = load("toy");
+    let parameter = |choice| ModelRepositoryParameter { parameter_choice: Some(choice) };
+    long.parameters.insert("config".into(), parameter(ParameterChoice::StringParam("{}".into())));
+    long.parameters.insert(format!("file:{}", "A".repeat(256)), parameter(ParameterChoice::BytesParam(vec![1])));
+    // Triton's example of model control looks for this code.
+    refused(call!(daemon, repository_model_load, long), Code::Internal, &["failed to poll from model repository"]);
     assert!(call!(daemon, model_infer, request("")).is_ok());
 }
 

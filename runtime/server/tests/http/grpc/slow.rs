@@ -48,6 +48,8 @@ fn requests_whose_messages_arrive_too_slowly_make_room() {
     fast.send_raw(&frame(DATA, END_STREAM, 1, &whole[48_000..]));
     // Bytes that are no request, and the slow one's incomplete message.
     eventually(|| daemon.answers("INVALID_ARGUMENT") == 2);
+    fast.send_raw(&frame(PING, 0, 0, b"kept one"));
+    fast.receive_until(|frames| frames.contains("kept one"));
     assert_eq!(daemon.metric(MADE_ROOM), 1, "the fast one kept its place");
 }
 

@@ -52,6 +52,12 @@ impl Connection {
         self.receive()
     }
 
+    /// Sends a request without a body; `None` if the server has closed the connection.
+    pub(crate) fn try_request(&mut self, method: &str, path: &str) -> Option<Answer> {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        if self.try_send_raw(request.as_bytes()) { self.try_receive() } else { None }
+    }
+
     pub(crate) fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in headers {
@@ -101,15 +107,31 @@ impl Connection {
     }
 
     pub(crate) fn receive(&mut self) -> Answer {
+        self.try_receive().expect("an answer before the connection is closed")
+    }
+
+    /// Receives an answer; `None` if the server has closed the connection.
+    fn try_receive(&mut self) -> Option<Answer> {
         let mut received = Vec::new();
         let mut first_read_bytes = 0;
         loop {
             if let Some(answer) = parse(&received, first_read_bytes) {
-                return answer;
+                return Some(answer);
             }
             let mut chunk = [0; 65536];
-            let count = self.read(&mut chunk).unwrap();
-            assert!(count > 0, "the connection was closed after {:?}", String::from_utf8_lossy(&received));
+            let count = match self.read(&mut chunk) {
+                Ok(count) => count,
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => 0,
+                Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&received)),
+            };
+            if count == 0 {
+                assert!(
+                    received.is_empty(),
+                    "the connection was closed after {:?}",
+                    String::from_utf8_lossy(&received)
+                );
+                return None;
+            }
             received.extend_from_slice(&chunk[..count]);
             if first_read_bytes == 0 {
                 first_read_bytes = count;

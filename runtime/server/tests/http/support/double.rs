@@ -5,8 +5,8 @@ use atoll_core::{Epoch, Nanos, TaskId};
 use atoll_engine::{
     ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo,
     FunctionKey, FunctionName, FunctionOptions, FunctionStatistics, Imports, InvocationId, InvocationRequest,
-    InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, ShareClient, ShareError, ShareSpec,
-    StageInput, TenantBytes, TenantMemory, TraceBatch, Usage, UsageRow,
+    InvocationResult, InvocationTiming, InvokeError, OutputTensor, Reply, SessionId, ShareClient, ShareError,
+    ShareSpec, StageInput, TenantBytes, TenantMemory, TraceBatch, Usage, UsageRow,
 };
 use atoll_fleet::{Inference, Placed};
 use atoll_kgraph::{Bundle, DType, InputForm, bind_symbols};
@@ -14,6 +14,7 @@ use atoll_trace::{EventKind, Raise, Record};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// How the engine answers the next invocations.
 #[derive(Clone, Default)]
@@ -21,6 +22,8 @@ pub(crate) enum Behaviour {
     /// The inputs are returned as outputs.
     #[default]
     Echo,
+    /// As `Echo`, and the device was busy for so many nanoseconds.
+    Computed(u64),
     Fail(InvokeError),
     /// The answers wait for [`Double::answer_all`].
     Hold,
@@ -248,10 +251,18 @@ impl Inference for Double {
         self.requests.lock().unwrap().push(request.clone());
         match self.behaviour.lock().unwrap().clone() {
             Behaviour::Echo => reply(Ok(echo(request))),
+            Behaviour::Computed(compute_ns) => {
+                let timing = InvocationTiming { compute_ns, ..InvocationTiming::default() };
+                reply(Ok(InvocationResult { timing, ..echo(request) }));
+            }
             Behaviour::Fail(error) => reply(Err(error)),
             Behaviour::Hold => self.held.lock().unwrap().push((request, reply)),
         }
         InvocationId(self.ids.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn open_session(&self, _: &FunctionKey, _: Duration) -> Result<SessionId, InvokeError> {
+        Ok(SessionId(self.ids.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// Echoes the inputs if the behaviour is `Hold`, as a second device that is not slow.

@@ -12,7 +12,9 @@ pub(crate) use authority::{Authority, Leaf};
 pub(crate) use client::{Answer, Connection};
 pub(crate) use client_memory::ClientMemory;
 pub(crate) use double::{Behaviour, Double};
-pub(crate) use model::{write_bundle, write_changed_bundle, write_steps_bundle, write_strings_bundle};
+pub(crate) use model::{
+    write_bundle, write_changed_bundle, write_state_bundle, write_steps_bundle, write_strings_bundle,
+};
 
 use atoll_kgraph::{Bundle, ModelOptions, TargetContents};
 use atoll_server::{
@@ -21,8 +23,8 @@ use atoll_server::{
 };
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -39,6 +41,8 @@ pub(crate) struct Daemon {
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
     pub(crate) metrics: SocketAddr,
+    /// The connection that reads metrics.
+    reader: Mutex<Option<Connection>>,
     reloader: Reloader,
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
@@ -100,8 +104,18 @@ impl Daemon {
         let reloader = server.reloader();
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = runtime.spawn(server.run(async { drop(stopped.await) }));
-        let daemon =
-            Daemon { folder, engine, http, grpc, metrics, reloader, runtime, stop: Some(stop), serving: Some(serving) };
+        let daemon = Daemon {
+            folder,
+            engine,
+            http,
+            grpc,
+            metrics,
+            reader: Mutex::default(),
+            reloader,
+            runtime,
+            stop: Some(stop),
+            serving: Some(serving),
+        };
         eventually(|| daemon.folder.path().join("ready").exists());
         daemon
     }
@@ -140,8 +154,18 @@ impl Daemon {
         Connection::open(self.http).request(method, path, &headers, body.unwrap_or_default().as_bytes())
     }
 
+    /// The metrics. They are read over one connection as long as the daemon keeps it: with few
+    /// places, a new connection for each reading makes room, and that is counted.
     pub(crate) fn metrics(&self) -> String {
-        Connection::open(self.metrics).request("GET", "/metrics", &[], b"").text()
+        let mut reader = self.reader.lock().unwrap();
+        let kept = reader.as_mut().and_then(|connection| connection.try_request("GET", "/metrics"));
+        let answer = kept.unwrap_or_else(|| {
+            let mut connection = Connection::open(self.metrics);
+            let answer = connection.request("GET", "/metrics", &[], b"");
+            *reader = Some(connection);
+            answer
+        });
+        answer.text()
     }
 
     /// Asks the daemon to stop, without waiting.

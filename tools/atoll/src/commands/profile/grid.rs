@@ -181,8 +181,12 @@ fn table(points: &[LoadPoint], batch: Option<u32>) -> String {
         ("rows/s", Align::Right),
         ("p50 ms", Align::Right),
         ("p99 ms", Align::Right),
+        ("utilisation", Align::Right),
+        ("occupancy", Align::Right),
         ("runs", Align::Right),
     ]);
+    let percent =
+        |permille: Option<u32>| permille.map_or_else(|| "-".into(), |part| format!("{:.1} %", f64::from(part) / 10.0));
     for point in points {
         let (partition, quota) = shares(point);
         let rate = point.per_1000_s as f64 / 1e3;
@@ -193,6 +197,8 @@ fn table(points: &[LoadPoint], batch: Option<u32>) -> String {
             batch.map_or_else(|| "-".into(), |rows| format!("{:.1}", rate * f64::from(rows))),
             format!("{:.3}", point.latency_ns_p50 as f64 / 1e6),
             format!("{:.3}", point.latency_ns_p99 as f64 / 1e6),
+            percent(point.utilisation_permille),
+            percent(point.occupancy_permille),
             point.runs.to_string(),
         ]);
     }

@@ -174,7 +174,7 @@ impl Interpreted<'_> {
             block: self.block,
             // Room for the gap in front of dynamic memory.
             dynamic_lds: if self.shared_bytes == 0 { 0 } else { self.shared_bytes + amd_abi::DYNAMIC_SHARED_ALIGN },
-            kernarg: amd_abi::kernarg(&params, self.grid, self.block, self.shared_bytes, 0),
+            kernarg: amd_abi::kernarg(&params, self.grid, self.block, self.shared_bytes, amd_abi::Records::default()),
         };
         let stats = interpret(&[self.program], self.entry, &launch, &mut memory, &Options::default())
             .map_err(|error| anyhow!("{}: {error}", self.entry))?;

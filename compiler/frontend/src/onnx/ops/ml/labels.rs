@@ -81,6 +81,7 @@ fn look_up(lowering: &mut Lowering, call: &Call<'_>, keys: Tensor, values: Tenso
     let operands = [("keys", keys), ("values", values), ("default", other)]
         .map(|(what, tensor)| lowering.constant(&format!("{}.{what}", call.name), &tensor));
     let mut nest = NestBuilder::new("label_encoder", shape.clone());
+    nest.by_rows(1);
     let point = nest.point();
     let at = nest.offset(&shape, &point);
     let x_value = nest.load(0, key_ty, &at);

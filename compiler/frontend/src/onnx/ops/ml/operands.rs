@@ -28,3 +28,8 @@ pub(super) fn floats(
     let tensor = Tensor::floats(DType::F32, shape.to_vec(), values);
     lowering.constant(name, &tensor)
 }
+
+/// A constant vector of I32.
+pub(super) fn integers(lowering: &mut Lowering, name: &str, values: Vec<i64>) -> ValueId {
+    lowering.constant(name, &Tensor::ints(DType::I32, vec![values.len()], values))
+}

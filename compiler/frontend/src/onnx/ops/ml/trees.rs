@@ -193,6 +193,7 @@ impl Ensemble {
         let shape = vec![rows.clone(), Expr::Const(targets)];
         let leaves_shape = [rows, trees.into(), Expr::Const(2)];
         let mut nest = NestBuilder::new("tree_sums", shape.clone());
+        nest.by_rows(1);
         let place = nest.point();
         let total = nest.variable(ty, &NestArg::Const(0.0));
         let is_first = nest.variable(DType::Bool, &NestArg::Const(1.0));
@@ -225,6 +226,7 @@ impl Ensemble {
         let [nodes, values, members, roots] = self.tables(lowering, call);
         let domain = vec![self.shape[0].clone(), trees.into()];
         let mut nest = NestBuilder::new("tree_leaves", domain.clone());
+        nest.by_rows(1);
         let place = nest.point();
         let root = nest.load(4, DType::I32, &place[1]);
         let node = nest.variable(DType::I32, &root);

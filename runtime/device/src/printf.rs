@@ -1,4 +1,4 @@
-//! `printf` for kernels: formats packed arguments.
+//! `printf` for kernels: formats packed arguments. All devices that format text use it.
 //!
 //! Flags, widths, precisions and conversions are those of C: each directive is checked, given its
 //! argument, and passed to `snprintf` by itself. As in CUDA, `%n` is not supported. Text that is no
@@ -7,7 +7,7 @@
 use std::ffi::{CString, c_int};
 
 /// Bytes of text that one call may print; the rest is lost.
-pub(crate) const CALL_BYTES_MAX: usize = 16 << 10;
+const CALL_BYTES_MAX: usize = 16 << 10;
 
 /// Longest directive (`%-+ #0123.456lld`) in bytes, and the largest width or precision. Anything
 /// beyond is not a valid directive.
@@ -15,7 +15,7 @@ const DIRECTIVE_BYTES_MAX: usize = 32;
 const WIDTH_MAX: usize = 1024;
 
 /// A source of arguments.
-pub(crate) trait Arguments {
+pub trait Arguments {
     /// The next argument of 4 or 8 bytes, naturally aligned; `None` if there are no more.
     fn number(&mut self, bytes: usize) -> Option<u64>;
     /// The string at an address.
@@ -46,7 +46,7 @@ struct Directive {
 
 /// Returns the text and the number of arguments used; `None` if the format needs more arguments
 /// than there are.
-pub(crate) fn format(format: &[u8], arguments: &mut impl Arguments) -> Option<(String, i32)> {
+pub fn format(format: &[u8], arguments: &mut impl Arguments) -> Option<(String, i32)> {
     let (mut text, mut taken, mut at) = (Vec::new(), 0, 0);
     while at < format.len() && text.len() < CALL_BYTES_MAX {
         let rest = &format[at..];

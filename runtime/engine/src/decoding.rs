@@ -1,45 +1,74 @@
-//! The thread that finishes large answers, because the engine's thread must not spend time on them.
+//! The threads that finish large answers, because the engine's thread must not spend time on them.
 
+use atoll_core::Class;
 use crossbeam_channel::{Sender, unbounded};
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// The rest of an answer: it computes the answer and calls the reply.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The thread that finishes large answers, in their order.
+/// A thread for each class that finishes large answers, in their order. So real-time answers do not
+/// wait for best-effort ones.
 #[derive(Debug, Default)]
-pub(crate) struct DecodingThread(Mutex<State>);
+pub(crate) struct DecodingThreads(Mutex<State>);
 
 #[derive(Debug, Default)]
 enum State {
-    /// No function has needed it.
+    /// No function has needed them.
     #[default]
     New,
-    Running(Sender<Job>, JoinHandle<()>),
+    Running {
+        real_time: Lane,
+        best_effort: Lane,
+    },
     Stopped,
 }
 
-impl DecodingThread {
-    /// Starts the thread, unless it runs or was stopped.
+/// A thread with its jobs.
+#[derive(Debug)]
+struct Lane {
+    jobs: Sender<Job>,
+    thread: JoinHandle<()>,
+}
+
+impl Lane {
+    fn start(name: &str) -> io::Result<Lane> {
+        let (jobs, inbox) = unbounded::<Job>();
+        let run = move || inbox.into_iter().for_each(|job| job());
+        Ok(Lane { jobs, thread: std::thread::Builder::new().name(name.into()).spawn(run)? })
+    }
+
+    fn stop(self) {
+        drop(self.jobs);
+        if self.thread.join().is_err() {
+            tracing::error!("a thread that decodes strings panicked");
+        }
+    }
+}
+
+impl DecodingThreads {
+    /// Starts the threads, unless they run or were stopped.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn start(&self) -> std::io::Result<()> {
+    pub(crate) fn start(&self) -> io::Result<()> {
         let mut state = self.state();
         if matches!(*state, State::New) {
-            let (send, jobs) = unbounded::<Job>();
-            let run = move || jobs.into_iter().for_each(|job| job());
-            *state = State::Running(send, std::thread::Builder::new().name("atoll-decoder".into()).spawn(run)?);
+            // The kernel keeps 15 characters of a name.
+            let (real_time, best_effort) = (Lane::start("atoll-decode-rt")?, Lane::start("atoll-decode-be")?);
+            *state = State::Running { real_time, best_effort };
         }
         Ok(())
     }
 
-    /// Does a job on the thread; on the caller's thread if it does not run.
-    pub(crate) fn run(&self, job: Job) {
-        let sender = match &*self.state() {
-            State::Running(sender, _) => Some(sender.clone()),
-            State::New | State::Stopped => None,
+    /// Does a job on the thread of a class; on the caller's thread if there is none.
+    pub(crate) fn run(&self, class: Class, job: Job) {
+        let sender = match (&*self.state(), class) {
+            (State::Running { real_time: lane, .. }, Class::RealTime)
+            | (State::Running { best_effort: lane, .. }, Class::BestEffort) => Some(lane.jobs.clone()),
+            (State::New | State::Stopped, _) => None,
         };
         let left = match sender {
             Some(sender) => sender.send(job).err().map(|error| error.0),
@@ -50,14 +79,12 @@ impl DecodingThread {
         }
     }
 
-    /// Ends the thread after all its jobs.
+    /// Ends the threads after all their jobs.
     pub(crate) fn stop(&self) {
         let before = std::mem::replace(&mut *self.state(), State::Stopped);
-        if let State::Running(sender, thread) = before {
-            drop(sender);
-            if thread.join().is_err() {
-                tracing::error!("the thread that decodes strings panicked");
-            }
+        if let State::Running { real_time, best_effort } = before {
+            real_time.stop();
+            best_effort.stop();
         }
     }
 
@@ -72,37 +99,55 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread::ThreadId;
 
-    fn thread_of_a_job(decoding: &DecodingThread) -> ThreadId {
+    fn thread_of_a_job(decoding: &DecodingThreads) -> ThreadId {
         let (send, ran) = channel();
-        decoding.run(Box::new(move || send.send(std::thread::current().id()).expect("the test waits")));
+        decoding
+            .run(Class::BestEffort, Box::new(move || send.send(std::thread::current().id()).expect("the test waits")));
         ran.recv().expect("the job ran")
     }
 
     #[test]
-    fn jobs_run_on_the_thread_while_it_runs() {
-        let (decoding, own) = (DecodingThread::default(), std::thread::current().id());
+    fn jobs_run_on_the_threads_while_they_run() {
+        let (decoding, own) = (DecodingThreads::default(), std::thread::current().id());
         assert_eq!(thread_of_a_job(&decoding), own);
-        decoding.start().expect("a thread");
+        decoding.start().expect("threads");
         let other = thread_of_a_job(&decoding);
         assert_ne!(other, own);
-        decoding.start().expect("it runs already");
+        decoding.start().expect("they run already");
         assert_eq!(thread_of_a_job(&decoding), other);
         decoding.stop();
-        decoding.start().expect("it stays stopped");
+        decoding.start().expect("they stay stopped");
         assert_eq!(thread_of_a_job(&decoding), own);
     }
 
     #[test]
     fn stopping_waits_for_all_jobs() {
-        let decoding = DecodingThread::default();
-        decoding.start().expect("a thread");
+        let decoding = DecodingThreads::default();
+        decoding.start().expect("threads");
         let (send, ran) = channel();
         for job in 0..100 {
             let send = send.clone();
-            decoding.run(Box::new(move || send.send(job).expect("the test waits")));
+            decoding.run(Class::BestEffort, Box::new(move || send.send(job).expect("the test waits")));
         }
         drop(send);
         decoding.stop();
         assert_eq!(ran.try_iter().collect::<Vec<u32>>(), (0..100).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn real_time_answers_do_not_wait_for_best_effort_ones() {
+        let decoding = DecodingThreads::default();
+        decoding.start().expect("threads");
+        let (release, held) = channel::<()>();
+        decoding.run(Class::BestEffort, Box::new(move || drop(held.recv())));
+        let (send, ran) = channel();
+        for class in [Class::BestEffort, Class::RealTime] {
+            let send = send.clone();
+            decoding.run(class, Box::new(move || send.send(class).expect("the test waits")));
+        }
+        assert_eq!(ran.recv(), Ok(Class::RealTime));
+        drop(release);
+        assert_eq!(ran.recv(), Ok(Class::BestEffort));
+        decoding.stop();
     }
 }

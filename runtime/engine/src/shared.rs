@@ -1,7 +1,7 @@
 //! State shared by the engine's thread and its clients' threads.
 
 use crate::config::FunctionKey;
-use crate::decoding::DecodingThread;
+use crate::decoding::DecodingThreads;
 use crate::doorbell::Doorbell;
 use crate::event::Command;
 use crate::function::Function;
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) residency: ResidencyChanges,
     pub(crate) sessions: Sessions,
     /// Runs if a function with strings was loaded.
-    pub(crate) decoding: Arc<DecodingThread>,
+    pub(crate) decoding: Arc<DecodingThreads>,
 }
 
 /// The receiving ends of the command channels.

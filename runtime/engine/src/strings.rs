@@ -4,10 +4,11 @@
 //! numbers like any other.
 
 use crate::config::FunctionKey;
-use crate::decoding::DecodingThread;
+use crate::decoding::DecodingThreads;
 use crate::error::InvokeError;
 use crate::function::Function;
 use crate::request::{ChainRequest, InputTensor, InvocationResult, Reply, StageInput, StageRequest};
+use atoll_core::Class;
 use atoll_kgraph::strings::{ComputedInput, GivenCodes, Interned, StringError};
 use atoll_kgraph::{BufferKind, DType, InputError};
 use std::sync::Arc;
@@ -20,6 +21,8 @@ const DECODED_AT_ONCE_BYTES_MAX: usize = 16 << 10;
 pub(crate) struct StringOutputs {
     /// For each tensor of the result, the strings of its call; `None` if it has numbers.
     outputs: Vec<Option<Arc<Interned>>>,
+    /// The class of the request.
+    class: Class,
 }
 
 /// Encodes the strings of a request. Returns the strings for its answer; `None` if the functions
@@ -33,6 +36,8 @@ pub(crate) fn encode(
     if !request.stages.iter().any(has_strings) {
         return Ok(None);
     }
+    let of_first = || find(&request.stages[0].function).map_or(Class::BestEffort, |function| function.class);
+    let class = request.class.unwrap_or_else(of_first);
     let mut outputs = Vec::new();
     for stage in &mut request.stages {
         let Some(function) = find(&stage.function) else { return Ok(None) };
@@ -53,7 +58,7 @@ pub(crate) fn encode(
             None => outputs.extend((0..count).map(of_output)),
         }
     }
-    Ok(outputs.iter().any(Option::is_some).then_some(StringOutputs { outputs }))
+    Ok(outputs.iter().any(Option::is_some).then_some(StringOutputs { outputs, class }))
 }
 
 /// Refuses a call that does not give exactly the inputs of clients, since the others are computed
@@ -108,10 +113,10 @@ fn given(input: &StageInput) -> GivenCodes<'_> {
 
 impl StringOutputs {
     /// A reply that gets strings instead of their codes.
-    pub(crate) fn decoding(self, reply: Reply, thread: Arc<DecodingThread>) -> Reply {
+    pub(crate) fn decoding(self, reply: Reply, threads: Arc<DecodingThreads>) -> Reply {
         Box::new(move |answer| match answer {
             Ok(result) if self.is_small(&result) => reply(self.decode(result)),
-            Ok(result) => thread.run(Box::new(move || reply(self.decode(result)))),
+            Ok(result) => threads.run(self.class, Box::new(move || reply(self.decode(result)))),
             Err(error) => reply(Err(error)),
         })
     }

@@ -6,12 +6,12 @@ use crate::compiler::CompilerService;
 use crate::config::{ModelControl, ServerConfig};
 use crate::cuda::counts::Counts;
 use crate::deployed::Deployed;
-use crate::graphs::{DeployedGraph, Desk, Functions, Graphs, StageProcesses};
+use crate::graphs::{BuiltinTurns, DeployedGraph, Desk, Functions, Graphs, StageProcesses};
 use crate::identity::{Denial, Gate, Principal, Reason, Reloaded};
 use crate::inference::blocking;
 use crate::instances::{Instance, Instances};
 use crate::leases::Leases;
-use crate::limits::{BUILTIN_STAGES_MAX, FUNCTION_NAME_BYTES_MAX};
+use crate::limits::FUNCTION_NAME_BYTES_MAX;
 use crate::log_control::LogControl;
 use crate::metrics::Recorder;
 use crate::model::Model;
@@ -31,7 +31,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
 
 /// The state of a server.
@@ -73,7 +72,7 @@ pub(crate) struct App {
     /// Open rings of clients.
     pub(crate) rings: Arc<Rings>,
     /// The right to run a built-in stage of a graph.
-    pub(crate) builtin_turns: Arc<Semaphore>,
+    pub(crate) builtin_turns: BuiltinTurns,
     /// The processes that run CPU stages of graphs.
     pub(crate) stage_processes: Arc<StageProcesses>,
     pub(crate) model_control: ModelControl,
@@ -122,7 +121,7 @@ impl App {
             cuda: Arc::default(),
             regions: Regions::default(),
             rings: Arc::default(),
-            builtin_turns: Arc::new(Semaphore::new(BUILTIN_STAGES_MAX)),
+            builtin_turns: BuiltinTurns::new(),
             stage_processes: Arc::new(StageProcesses::new(config.stage_groups.clone())),
             model_control: config.model_control.clone(),
             strict_readiness: config.strict_readiness,
@@ -445,7 +444,7 @@ impl Functions for App {
         self.bodies.clone()
     }
 
-    fn builtin_turns(&self) -> Arc<Semaphore> {
+    fn builtin_turns(&self) -> BuiltinTurns {
         self.builtin_turns.clone()
     }
 

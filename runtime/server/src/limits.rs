@@ -111,6 +111,10 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(120);
 /// [`SMALL_BODY_BYTES_MAX`], so that large bodies cannot starve small ones.
 pub const SMALL_BODIES_IN_FLIGHT_BYTES: usize = 64 << 20;
 
+/// Part of [`BODIES_IN_FLIGHT_BYTES_MAX`] that is reserved for requests of tenants that may do
+/// real-time work: room for the largest body by default.
+pub const REAL_TIME_BODIES_IN_FLIGHT_BYTES: usize = 128 << 20;
+
 /// Largest body without tensors; also the largest body that counts as small.
 pub const SMALL_BODY_BYTES_MAX: usize = 1 << 20;
 
@@ -364,8 +368,8 @@ pub const GRAPHS_PER_TENANT_MAX: usize = 256;
 /// unit.
 pub const PRICE_PER_SECOND_MAX: f64 = 10.0;
 
-/// Most built-in stages of graphs that compute at the same time. Stages with small inputs are not
-/// counted.
+/// Most built-in stages of graphs of one class that compute at the same time. Stages with small
+/// inputs are not counted.
 pub const BUILTIN_STAGES_MAX: usize = 2;
 
 /// Most lines of the access log that wait to be written; further ones are dropped. About a second

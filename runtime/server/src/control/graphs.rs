@@ -114,7 +114,8 @@ impl Control {
         let (store, tenant, app) = (self.store.clone(), principal.tenant.clone(), self.app.clone());
         let (inputs, name, metadata) = (call.inputs, call.graph.clone(), model.clone());
         let read = move || {
-            let mut reader = Reader { store: &store, tenant: &tenant, attachments, app: &app, rooms: Vec::new() };
+            let mut reader =
+                Reader { store: &store, tenant: &tenant, class, attachments, app: &app, rooms: Vec::new() };
             let input = |metadata: &atoll_protocol::TensorMetadata| {
                 let missing = || bad_request(format!("graph `{name}` needs input `{}`", metadata.name));
                 reader.content(metadata, inputs.get(&metadata.name).ok_or_else(missing)?)

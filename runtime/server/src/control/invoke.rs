@@ -103,7 +103,8 @@ impl Control {
         let (store, tenant) = (self.store.clone(), principal.tenant.clone());
         let app = self.app.clone();
         let read = move || {
-            let mut reader = Reader { store: &store, tenant: &tenant, attachments, app: &app, rooms: Vec::new() };
+            let mut reader =
+                Reader { store: &store, tenant: &tenant, class, attachments, app: &app, rooms: Vec::new() };
             let requests: Result<Vec<StageRequest>, Refusal> =
                 stages.iter().enumerate().map(|(index, _)| reader.stage(&stages, index)).collect();
             let rooms = reader.rooms;
@@ -206,6 +207,7 @@ fn wanted_outputs(
 pub(super) struct Reader<'a> {
     pub(super) store: &'a Store,
     pub(super) tenant: &'a Tenant,
+    pub(super) class: Class,
     pub(super) attachments: Attachments,
     pub(super) app: &'a App,
     /// Memory reservations for the bytes read so far.
@@ -280,7 +282,7 @@ impl Reader<'_> {
             let name = &metadata.name;
             return Err(bad_request(format!("input `{name}` has {bytes} bytes; the limit is {ROOM_BYTES_MAX}")));
         }
-        let mut room = self.app.bodies.room();
+        let mut room = self.app.bodies.room(self.class);
         if !room.grow_to(bytes as usize) {
             let message = format!("not enough memory for {bytes} bytes of input at the moment; try again later");
             return Err(Refusal { kind: RefusalKind::Busy, message });

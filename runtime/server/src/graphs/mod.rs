@@ -19,6 +19,7 @@ mod nesting;
 mod processes;
 mod run;
 mod stage;
+mod turns;
 pub(crate) mod work;
 
 pub(crate) use calls::{Answer, StageCall, Stages};
@@ -30,6 +31,7 @@ pub(crate) use manifest::ManifestError;
 pub(crate) use processes::{StageProcesses, StageUse};
 pub(crate) use run::{Asked, run_graph};
 pub(crate) use stage::{Callee, StageWork, Version};
+pub(crate) use turns::BuiltinTurns;
 pub(crate) use work::GraphWork;
 
 use crate::bodies::Bodies;
@@ -46,7 +48,6 @@ use nesting::{Called, Expanded};
 use stage::{CpuStage, Shared};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use tokio::sync::Semaphore;
 
 /// Access to the functions that stages call, and to the resources that runs of graphs share.
 pub(crate) trait Functions: Sync {
@@ -69,8 +70,8 @@ pub(crate) trait Functions: Sync {
     /// The memory budget of requests.
     fn bodies(&self) -> Bodies;
 
-    /// The semaphore that limits how many large built-in stages run at once.
-    fn builtin_turns(&self) -> Arc<Semaphore>;
+    /// The turns of large built-in stages.
+    fn builtin_turns(&self) -> BuiltinTurns;
 
     /// The processes that run CPU stages.
     fn stage_processes(&self) -> Arc<StageProcesses>;

@@ -84,7 +84,7 @@ pub(crate) async fn run_graph(
         engine,
         permit,
         id,
-        room: work.shared.bodies.room(),
+        room: work.shared.bodies.room(class),
         held_bytes: 0,
         terms,
         inputs: inputs.into_iter().map(Arc::new).collect(),
@@ -304,16 +304,17 @@ impl Run<'_> {
             took: begun.elapsed(),
             result,
         };
+        let class = self.terms.class;
         let model = match &self.work.works[stage] {
             StageWork::Function(callee) => callee.version(version).current()?,
             StageWork::Builtin(builtin) => {
                 let builtin = *builtin;
-                self.tasks.spawn(async move { ended(run_builtin(builtin, &work.shared, inputs).await, turn) });
+                self.tasks.spawn(async move { ended(run_builtin(builtin, class, &work.shared, inputs).await, turn) });
                 return Ok(());
             }
             StageWork::Program(stage) => {
                 let stage = stage.clone();
-                self.tasks.spawn(async move { ended(run_program(stage, &work.shared, inputs).await, turn) });
+                self.tasks.spawn(async move { ended(run_program(stage, class, &work.shared, inputs).await, turn) });
                 return Ok(());
             }
         };
@@ -326,7 +327,7 @@ impl Run<'_> {
                 inputs: inputs.collect(),
                 outputs: Some(used.clone()),
             }],
-            class: Some(self.terms.class),
+            class: Some(class),
             priority: self.terms.priority,
             instance: None,
             deadline: remaining,
@@ -334,7 +335,7 @@ impl Run<'_> {
         };
         let why = if turn.is_some() { Why::Reserved } else { Why::Measured };
         let device = device.map(|device| (device, why));
-        let (class, permit) = (self.terms.class, self.permit.clone());
+        let permit = self.permit.clone();
         let call = StageCall { model: model.clone(), class, request, device, permit };
         let stages = self.stages.clone();
         self.tasks.spawn(async move {

@@ -4,19 +4,19 @@ use super::builtin::{Builtin, View};
 use super::counts::GraphCounts;
 use super::manifest::programs::ProgramWork;
 use super::processes::{Numbered, StageProcesses, next_id};
+use super::turns::BuiltinTurns;
 use crate::bodies::Bodies;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::model::Model;
 use crate::tensors::dtype_of;
 use crate::threads::for_tenant;
 use atoll_core::graphs::Weights;
-use atoll_engine::{DeviceId, InputTensor, InvocationTiming, InvokeError, OutputTensor, Tenant};
+use atoll_engine::{Class, DeviceId, InputTensor, InvocationTiming, InvokeError, OutputTensor, Tenant};
 use atoll_protocol::{DataType, TensorMetadata, check_bytes};
 use atoll_stages::{CallError, Form};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
 
 /// What a stage runs.
 pub(crate) enum StageWork {
@@ -161,7 +161,7 @@ pub(crate) struct Shared {
     /// The memory budget of requests, for the tensors of a run.
     pub(super) bodies: Bodies,
     /// Limits how many large built-in stages run at once.
-    pub(super) turns: Arc<Semaphore>,
+    pub(super) turns: BuiltinTurns,
     pub(super) counts: Arc<GraphCounts>,
     /// The tenant of the graph, and the processes that run its CPU stages.
     pub(super) tenant: Tenant,
@@ -238,18 +238,19 @@ const BUILTIN_COPIES: usize = 8;
 
 pub(super) async fn run_builtin(
     builtin: Builtin,
+    class: Class,
     shared: &Shared,
     inputs: Vec<Held>,
 ) -> Result<StageResult, InvokeError> {
     let bytes: usize = inputs.iter().map(|input| input.bytes.len()).sum();
-    let mut room = shared.bodies.room();
+    let mut room = shared.bodies.room(class);
     if !room.grow_to(bytes.saturating_mul(BUILTIN_COPIES)) {
         return Err(no_room());
     }
     // The computation owns both `room` and `turn`, since it continues if the client disconnects.
     let turn = match bytes <= DECODE_INLINE_BYTES_MAX {
         true => None,
-        false => shared.turns.clone().acquire_owned().await.ok(),
+        false => shared.turns.take(class).await,
     };
     let begun = Instant::now();
     let compute = move || {
@@ -275,6 +276,7 @@ pub(super) async fn run_builtin(
 /// Runs a CPU stage in the process of its tenant.
 pub(super) async fn run_program(
     stage: Arc<CpuStage>,
+    class: Class,
     shared: &Shared,
     inputs: Vec<Held>,
 ) -> Result<StageResult, InvokeError> {
@@ -284,7 +286,7 @@ pub(super) async fn run_program(
     slot.watch();
     let mut running = slot.turn().await;
     let queue_ns = nanos(arrived.elapsed());
-    let (processes, mut room, work) = (shared.processes.clone(), shared.bodies.room(), stage.clone());
+    let (processes, mut room, work) = (shared.processes.clone(), shared.bodies.room(class), stage.clone());
     // The call owns the turn, since it continues if the client disconnects.
     let call = move || {
         let begun = Instant::now();

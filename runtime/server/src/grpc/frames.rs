@@ -13,6 +13,7 @@ use crate::requests::error::{Kind, RequestError};
 use crate::requests::memory::{Encoding, decompress, reserve, too_large, too_slow};
 use crate::shutdown::stopped;
 use crate::threads::for_client;
+use atoll_engine::Class;
 use axum::body::{Body, Bytes};
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt, StreamBody};
@@ -82,6 +83,8 @@ pub(super) struct Frames {
     pub(super) body: Body,
     pub(super) encoding: Encoding,
     pub(super) rule: Rule,
+    /// The highest class that its tenant may have.
+    pub(super) class: Class,
     pub(super) rooms: Rooms,
     /// Tracks which messages of a stream arrive. For other RPCs, the request body reports this.
     pub(super) progress: Arc<Progress>,
@@ -92,7 +95,7 @@ pub(super) struct Frames {
 impl Frames {
     /// A body with the messages, checked.
     pub(super) fn into_body(self) -> Body {
-        let held = self.app.bodies.room();
+        let held = self.app.bodies.room(self.class);
         let reader = Reader { frames: self, rest: Bytes::new(), held };
         let messages = unfold(Some(reader), |reader| async move {
             let mut reader = reader?;
@@ -134,7 +137,7 @@ impl Reader {
         if length > bytes_max {
             return Err(too_large(bytes_max));
         }
-        let mut room = self.frames.app.bodies.room();
+        let mut room = self.frames.app.bodies.room(self.frames.class);
         if is_compressed {
             message.clear();
             self.fill(&mut message, length, deadline, Some(&mut room)).await?;

@@ -22,6 +22,7 @@ mod timeout;
 
 use crate::app::App;
 use crate::callers::Callers;
+use crate::identity::Principal;
 use crate::limits::STREAMS_SHARE;
 use crate::otlp::Arrival;
 use crate::progress::Progress;
@@ -29,6 +30,7 @@ use crate::requests::error::RequestError;
 use crate::requests::identify::identify;
 use crate::requests::memory::Encoding;
 use answers::Pending;
+use atoll_engine::Class;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -133,6 +135,8 @@ fn check(entrance: &Entrance, request: &mut Request) -> Result<(), RequestError>
     let deadline = timeout::of(request.headers())?.and_then(|timeout| arrival.at.checked_add(timeout));
     let encoding = encoding(request.headers_mut())?;
     let rule = RULES.iter().find(|(path, _)| *path == request.uri().path()).map_or(Rule::Small, |(_, rule)| *rule);
+    let caller = request.extensions().get::<Arc<Principal>>();
+    let class = caller.map_or(Class::BestEffort, |caller| caller.limits.class);
     let rooms = Rooms::default();
     let (app, stop) = (app.clone(), stop.clone());
     let progress = request.extensions().get::<Arc<Progress>>().cloned().unwrap_or_default();
@@ -140,7 +144,7 @@ fn check(entrance: &Entrance, request: &mut Request) -> Result<(), RequestError>
         progress.set_stream();
     }
     let body = take(request.body_mut());
-    let frames = Frames { app, body, encoding, rule, rooms: rooms.clone(), progress: progress.clone(), stop };
+    let frames = Frames { app, body, encoding, rule, class, rooms: rooms.clone(), progress: progress.clone(), stop };
     *request.body_mut() = frames.into_body();
     request.extensions_mut().insert(Times { arrival, deadline });
     request.extensions_mut().insert(rooms);

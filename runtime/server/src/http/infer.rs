@@ -25,7 +25,7 @@ pub(super) async fn infer(
     let arrival = Arrival::now("http", &headers);
     app.find(&caller, &path.name, path.version.as_deref())?;
     let json_bytes = json_bytes(&headers)?;
-    let Received { bytes, room: _room } = body::receive(&app, &headers, body).await?;
+    let Received { bytes, room: _room } = body::receive(&app, &caller, &headers, body).await?;
     // Again: versions may have been exchanged while the body arrived.
     let model = app.find(&caller, &path.name, path.version.as_deref())?;
     if model.is_decoupled() {

@@ -97,7 +97,7 @@ pub(super) async fn run_untyped<T: Send + 'static>(
 ) -> Result<Vec<u8>, RequestError> {
     let arrival = Arrival::now("http", headers);
     app.find(caller, name, version)?;
-    let Received { bytes, room: _room } = body::receive(app, headers, body).await?;
+    let Received { bytes, room: _room } = body::receive(app, caller, headers, body).await?;
     // Again: versions may have been exchanged while the body arrived.
     let model = app.find(caller, name, version)?;
     model.note_request();

@@ -44,7 +44,7 @@ pub(super) async fn load(
     body: Body,
 ) -> Result<(), RequestError> {
     repository::check(&app, &caller, &name, LoadError::Unknown)?;
-    let Received { bytes, room: _room } = receive(&app, &headers, body).await?;
+    let Received { bytes, room: _room } = receive(&app, &caller, &headers, body).await?;
     let overrides = offload(bytes.len(), move || overrides(&bytes)).await??;
     repository::load(app, &caller, name, overrides).await
 }

@@ -111,7 +111,8 @@ pub(crate) fn fetch(
         return Ok(Shared { outputs, _room: None });
     }
     let inputs = std::mem::take(&mut request.shared_inputs);
-    let (tensors, room) = take_inputs(app, model, inputs, locate, |window| app.regions.read(window))?;
+    let (tensors, room) =
+        take_inputs(app, caller.limits.class, model, inputs, locate, |window| app.regions.read(window))?;
     request.inputs.extend(tensors);
     Ok(Shared { outputs, _room: Some(room) })
 }
@@ -121,6 +122,7 @@ pub(crate) fn fetch(
 /// were checked.
 pub(crate) fn take_inputs<W>(
     app: &App,
+    class: Class,
     model: &Model,
     inputs: Vec<SharedTensor>,
     locate: impl Fn(&SharedRange) -> Result<W, RequestError>,
@@ -142,7 +144,7 @@ pub(crate) fn take_inputs<W>(
         input.check()?;
         model.fit_shape(&input.name, input.datatype, &input.shape)?;
     }
-    let mut room = app.bodies.room();
+    let mut room = app.bodies.room(class);
     reserve(&mut room, bytes)?;
     let tensor = |(input, window): (SharedTensor, W)| Ok(input.tensor(read(&window)?)?);
     let tensors = inputs.into_iter().zip(windows).map(tensor).collect::<Result<_, RequestError>>()?;

@@ -36,7 +36,7 @@ pub(super) fn prepare(
     };
     let read = |span: &Span| daemon.read(*span).map_err(outside);
     let inputs = call.inputs.into_iter().map(shared).collect();
-    let (inputs, room) = take_inputs(app, &model, inputs, locate, read)?;
+    let (inputs, room) = take_inputs(app, caller.limits.class, &model, inputs, locate, read)?;
     let output = |name| RequestedOutput::new(name, &Parameters::default());
     let outputs = call.outputs.into_iter().map(output).collect::<Result<_, _>>()?;
     let request = InferRequest { id: call.id, parameters, inputs, shared_inputs: Vec::new(), outputs };

@@ -6,6 +6,7 @@
 use crate::common::{Dim, Model, conv_bn, int, ints, random_tensor};
 use atoll_frontend::batch::{Batch, analyse};
 use atoll_frontend::onnx::proto::{AttributeProto, AttributeType, DataType, OperatorSetIdProto};
+use atoll_frontend::onnx::{ImportOptions, import_bytes};
 use atoll_frontend::reference;
 use atoll_frontend::tensor::Tensor;
 use atoll_frontend::tensor_graph::TensorGraph;
@@ -23,7 +24,11 @@ fn row_of(tensor: &Tensor, axis: usize, row: usize) -> Tensor {
     let chosen = values.chunks(inner.max(1)).enumerate().filter(|(index, _)| index % tensor.shape[axis] == row);
     let mut shape = tensor.shape.clone();
     shape[axis] = 1;
-    Tensor::floats(tensor.dtype, shape, chosen.flat_map(|(_, chunk)| chunk.iter().copied()))
+    let values = chosen.flat_map(|(_, chunk)| chunk.iter().copied());
+    match tensor.dtype {
+        DType::I64 => Tensor::ints(DType::I64, shape, values.map(|value| value as i64)),
+        dtype => Tensor::floats(dtype, shape, values),
+    }
 }
 
 /// Runs a batch, and each of its rows alone, and compares.
@@ -115,9 +120,7 @@ fn loop_nests_keep_rows_apart() {
         let k = m.ints("k", &[2]);
         m.node("TopK", "y", &[x, &k], vec![int("axis", -1)])
     });
-    proven(|m, x| {
-        m.node("LpPool", "y", &[x], vec![ints("kernel_shape", &[2, 2])])
-    });
+    proven(|m, x| m.node("LpPool", "y", &[x], vec![ints("kernel_shape", &[2, 2])]));
     proven(|m, x| {
         let whole = m.node("Floor", "whole", &[x], vec![]);
         let floats = |name: &str, floats: &[f32]| AttributeProto {
@@ -149,6 +152,19 @@ fn loop_nests_keep_rows_apart() {
         let index = m.node("Cast", "index", &[&none], vec![int("to", 7)]);
         m.node("GatherElements", "y", &[&table, &index], vec![int("axis", 1)])
     });
+}
+
+/// Support vector machines, as scikit-learn's exporter writes them.
+#[test]
+fn rows_of_exported_classifiers_are_independent() {
+    for name in ["iris", "iris_labels", "iris_probabilities"] {
+        let path = format!("{}/../../tests/fixtures/sklearn/{name}.onnx", env!("CARGO_MANIFEST_DIR"));
+        let bytes = std::fs::read(path).expect("a fixture");
+        let graph = import_bytes(bytes, "test", &ImportOptions::default()).expect("a model");
+        let graph = transform(graph).expect("passes");
+        let batch = analyse(&graph).unwrap_or_else(|refusals| panic!("{name}: {}", refusals[0]));
+        check_rows(&graph, &batch, &[random_tensor(5, &[ROWS, 4])]);
+    }
 }
 
 #[test]

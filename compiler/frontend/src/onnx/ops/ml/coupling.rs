@@ -34,6 +34,7 @@ pub(super) fn coupled(
     let count = lowering.shape(scores)[0].clone();
     let classes = classes as i64;
     let mut nest = NestBuilder::new("svm_coupling", vec![count.clone()]);
+    nest.by_rows(1);
     let coupling = Coupling::of(&mut nest, classes);
     coupling.begin(&mut nest);
     coupling.iterate(&mut nest);
@@ -72,6 +73,7 @@ fn mirrored(lowering: &mut Lowering, name: &str, pairs: ValueId, classes: i64) -
     let places = integers(lowering, &format!("{name}.places"), places);
     let shape = vec![lowering.shape(pairs)[0].clone(), Expr::Const(classes), Expr::Const(classes)];
     let mut nest = NestBuilder::new("svm_pairs", shape.clone());
+    nest.by_rows(1);
     let place = nest.point();
     let at = nest.offset(&shape[1..], &place[1..]);
     let own = nest.load(1, DType::I32, &at);

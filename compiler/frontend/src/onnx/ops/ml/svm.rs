@@ -126,6 +126,7 @@ impl<'c, 'm> Machine<'c, 'm> {
         let width = NestArg::from(self.features as i64);
         let shape = vec![self.count.clone(), Expr::Const(vectors as i64)];
         let mut nest = NestBuilder::new("svm_kernels", shape.clone());
+        nest.by_rows(1);
         let place = nest.point();
         let sum = nest.variable(TY, &NestArg::Const(0.0));
         let [row, vector] = [0, 1].map(|axis| nest.mul(&place[axis], &width));
@@ -162,6 +163,7 @@ impl<'c, 'm> Machine<'c, 'm> {
         let rho = floats(lowering, &name("rho"), &[pairs], rho.iter().copied().map(f64::from));
         let shape = vec![self.count.clone(), Expr::Const(pairs as i64)];
         let mut nest = NestBuilder::new("svm_sums", shape.clone());
+        nest.by_rows(1);
         let place = nest.point();
         let row = nest.mul(&place[0], &(vectors as i64).into());
         let start = nest.load(3, TY, &place[1]);
@@ -319,6 +321,7 @@ fn votes(lowering: &mut Lowering, call: &Call<'_>, sums: ValueId, classes: usize
     let count = lowering.shape(sums)[0].clone();
     let shape = vec![count.clone(), Expr::Const(classes as i64)];
     let mut nest = NestBuilder::new("svm_votes", shape.clone());
+    nest.by_rows(1);
     let place = nest.point();
     let won = nest.variable(TY, &NestArg::Const(0.0));
     let row = nest.mul(&place[0], &pairs.into());

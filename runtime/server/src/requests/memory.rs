@@ -88,6 +88,7 @@ pub(crate) fn decompress(
 mod tests {
     use super::*;
     use crate::bodies::Bodies;
+    use atoll_engine::Class;
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use std::io::Write;
@@ -98,7 +99,9 @@ mod tests {
         packer.write_all(&vec![0; 1 << 20]).unwrap();
         let packed = packer.finish().unwrap();
         assert!(packed.len() < 4096);
-        let decompress = |packed: &[u8], encoding, most| decompress(packed, encoding, most, &mut Bodies::new().room());
+        let decompress = |packed: &[u8], encoding, most| {
+            decompress(packed, encoding, most, &mut Bodies::new().room(Class::RealTime))
+        };
         assert_eq!(decompress(&packed, Encoding::Gzip, 1 << 20).unwrap().len(), 1 << 20);
         assert_eq!(decompress(&packed, Encoding::Gzip, (1 << 20) - 1).unwrap_err().kind, Kind::TooLarge);
         assert_eq!(decompress(&packed[..20], Encoding::Gzip, 1 << 20).unwrap_err().kind, Kind::BadRequest);

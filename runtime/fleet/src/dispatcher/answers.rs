@@ -5,21 +5,12 @@
 //! of the function for a while, and the request goes to another device. If it may have run, it goes
 //! to one other device only, which waits for its own executor if that is lost as well.
 
-use super::requests::Attempt;
+use super::requests::{Attempt, is_given_back, refusal_end};
 use super::steps::Step;
 use super::{Answer, Dispatcher, Inner, POOLED, State, ids};
 use atoll_core::placement::{FunctionId, PoolEvent, RequestEnd};
 use atoll_core::{DeviceId, Nanos, TaskId};
 use atoll_engine::{ChainRequest, InvocationId, InvokeError, Reply};
-
-/// How long a device that gave back a request of a function gets no more of them, if other devices
-/// have it.
-const REFUSAL_NS: u64 = 1_000_000_000;
-
-/// Until when a device that gives back a request now gets no more of its function.
-pub(super) fn refusal_end(now: Nanos) -> Nanos {
-    Nanos(now.0.saturating_add(REFUSAL_NS))
-}
 
 impl Dispatcher {
     /// Handles the answer of an attempt.
@@ -55,16 +46,11 @@ impl Inner {
     }
 }
 
-/// Whether an engine gave a request back, so that another device may run it.
-pub(super) fn is_given_back(answer: &Answer) -> bool {
-    matches!(answer, Err(InvokeError::Unavailable(_) | InvokeError::ExecutorLost(_)))
-}
-
 impl State {
     fn answered(&mut self, now: Nanos, attempt: Attempt, mut answer: Answer, steps: &mut Vec<Step>) {
         let Attempt { request, device, .. } = attempt;
         let is_loss = matches!(answer, Err(InvokeError::ExecutorLost(_)));
-        if is_given_back(&answer) && self.requests.take_back_one(&attempt, is_loss) {
+        if answer.as_ref().is_err_and(is_given_back) && self.requests.take_back_one(&attempt, is_loss) {
             let counts = &mut self.devices[usize::from(device.0)];
             counts.in_flight -= 1;
             counts.moved += 1;

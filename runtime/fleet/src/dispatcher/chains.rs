@@ -1,8 +1,8 @@
 //! Chains of functions, which go to a device at once. A chain whose device or executor is lost is
 //! submitted to another device once.
 
-use super::answers::{is_given_back, refusal_end};
-use super::{Answer, Dispatcher, POOLED, State, may_retry};
+use super::requests::{POOLED, is_given_back, may_retry, refusal_end};
+use super::{Answer, Dispatcher, State};
 use atoll_core::placement::{FunctionId, RequestId};
 use atoll_core::{DeviceId, Nanos};
 use atoll_engine::{ChainRequest, InvocationId, InvokeError, Reply};
@@ -114,7 +114,7 @@ impl Dispatcher {
     }
 
     fn chain_answered(&self, chain: Chain, again: Option<ChainRequest>, answer: Answer, reply: Reply) {
-        let is_lost = is_given_back(&answer) || (answer.is_err() && self.0.member(chain.device).is_lost());
+        let is_lost = answer.as_ref().is_err_and(|error| is_given_back(error) || self.0.member(chain.device).is_lost());
         let moved = self.with(|state, now, _| {
             let was_cancelled = state.chains.end(chain.id);
             let request = again.filter(|_| is_lost && !was_cancelled)?;

@@ -22,6 +22,7 @@ mod timer;
 use self::chains::Chains;
 pub(crate) use self::record::POOL;
 use self::record::Recorder;
+pub(crate) use self::requests::POOLED;
 pub use self::requests::may_retry;
 use self::requests::{Requests, Waiting};
 use self::steps::{Step, Steps};
@@ -43,9 +44,6 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-
-/// The device part of the ids that the dispatcher assigns. No device of the fleet has this id.
-pub(crate) const POOLED: DeviceId = DeviceId(u16::MAX - 1);
 
 /// Best-effort requests in flight on a device: with two, the next one is ready when one ends.
 pub const SLOTS: u32 = 2;

@@ -1,7 +1,7 @@
 //! The trace of the pool: the device of each request with the reason, and the decisions of the
 //! autoscaler. It is always on, like the traces of the engines.
 
-use super::POOLED;
+use super::requests::POOLED;
 use atoll_core::placement::{FunctionId, Grounds, PLACEMENTS, RequestId};
 use atoll_core::scaling::Decision;
 use atoll_core::{DeviceId, Nanos, TaskId};

@@ -6,6 +6,13 @@ use atoll_engine::{ChainRequest, InvocationId, InvokeError, Reply, StageInput};
 use std::collections::HashMap;
 use std::time::Duration;
 
+/// The device part of the ids that the dispatcher assigns. No device of the fleet has this id.
+pub(crate) const POOLED: DeviceId = DeviceId(u16::MAX - 1);
+
+/// How long a device that gave back a request of a function gets no more of them, if other devices
+/// have it.
+const REFUSAL_NS: u64 = 1_000_000_000;
+
 /// Limit on the input bytes of a request that is kept for another attempt. Larger requests are not
 /// retried, because a second copy of their inputs would cost more than the client's retry.
 const RETRY_BYTES_MAX: usize = 16 << 20;
@@ -228,6 +235,16 @@ impl Requests {
             self.waiting_for.remove(&function);
         }
     }
+}
+
+/// Whether an engine gave a request back, so that another device may run it.
+pub(super) fn is_given_back(error: &InvokeError) -> bool {
+    matches!(error, InvokeError::Unavailable(_) | InvokeError::ExecutorLost(_))
+}
+
+/// Until when a device that gives back a request now gets no more of its function.
+pub(super) fn refusal_end(now: Nanos) -> Nanos {
+    Nanos(now.0.saturating_add(REFUSAL_NS))
 }
 
 /// Whether the inputs of a request are small enough to be kept until it ends. The request can then

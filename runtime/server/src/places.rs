@@ -56,8 +56,8 @@ impl ConnectionLimits {
         ConnectionLimits { most, ..ConnectionLimits::default() }
     }
 
-    /// The limits of the port of metrics and health. Whoever reads it on a new connection each time
-    /// needs no place that another one may have to leave.
+    /// The limits of the port of metrics and health. A client that reads it on a new connection
+    /// each time needs no place that another one may have to leave.
     pub(crate) fn of_metrics(self) -> ConnectionLimits {
         ConnectionLimits { most: self.most.max(CONNECTIONS_MIN), ..self }
     }

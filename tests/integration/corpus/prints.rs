@@ -82,7 +82,8 @@ fn kernel() -> Result<String> {
     }
     Ok(format!(
         "{head}.visible .entry prints(.param .u64 out)\n{{\n{frames}.reg .b32 %r, %t; .reg .b64 %a, %out;\n\
-         mov.u32 %t, %tid.x; mul.wide.u32 %a, %t, {}; ld.param.u64 %out, [out]; add.u64 %out, %out, %a;\n{body}ret;\n}}\n",
+         mov.u32 %t, %tid.x; mul.wide.u32 %a, %t, {}; ld.param.u64 %out, [out]; add.u64 %out, %out, %a;\n\
+         {body}ret;\n}}\n",
         4 * CALLS.len()
     ))
 }

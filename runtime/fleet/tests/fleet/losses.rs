@@ -111,7 +111,7 @@ fn a_moved_request_keeps_its_deadline_and_is_cancelled_where_it_is() {
     let (id, answered) = submit(&fleet, chain(&["f"]));
     fleet.cancel(id);
     notes[busy(&notes)].answer(killed());
-    assert_eq!(answer(&answered), Some(InvokeError::Cancelled), "nobody waits for it");
+    assert_eq!(answer(&answered), Some(InvokeError::Cancelled), "no client waits for it");
     assert_eq!(held(&notes), [0, 0]);
 }
 

@@ -33,7 +33,8 @@ fn the_iris_example_answers_as_scikit_learn_does() -> Result<()> {
         let found = predictions(model)?;
         for (row, expected) in expected.iter().enumerate() {
             ensure!(found[row]["output_label"] == 1, "{model}: {found}");
-            let of_classes = found[row]["output_probability"].as_array().with_context(|| format!("{model}: {found}"))?;
+            let of_classes =
+                found[row]["output_probability"].as_array().with_context(|| format!("{model}: {found}"))?;
             let near = |(found, expected): (&Value, &f64)| found.as_f64().is_some_and(|x| (x - expected).abs() < 1e-4);
             ensure!(of_classes.len() == 3 && of_classes.iter().zip(expected).all(near), "{model}: {found}");
         }

@@ -144,14 +144,6 @@ fn loop_nests_keep_rows_apart() {
         let axis = m.int32("axis", &[], &[2]);
         m.node("CumSum", "y", &[&turned, &axis], vec![])
     });
-    // Row `i` of the result is element `i` of the constant.
-    refused("its rows are not along the first axis", |m, x| {
-        let table = m.random("table", &[3, 4, 6, 5], 0.0, 1.0);
-        let zero = m.floats("zero", &[], &[0.0]);
-        let none = m.node("Mul", "none", &[x, &zero], vec![]);
-        let index = m.node("Cast", "index", &[&none], vec![int("to", 7)]);
-        m.node("GatherElements", "y", &[&table, &index], vec![int("axis", 1)])
-    });
 }
 
 /// Support vector machines, as scikit-learn's exporter writes them.

@@ -108,9 +108,16 @@ fn every_metric_has_samples_before_anything_happened() {
     let histograms: HashSet<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" histogram")).collect();
     assert!(declared.len() > 20);
-    // These metrics have samples only if a client has a share, a model is hedged or autoscaled, or
-    // a device or CPU time has a price.
-    let later = ["atoll_share_", "atoll_hedged_", "atoll_scaling_", "atoll_usage_price_", "atoll_stage_price_"];
+    // These metrics have samples only if a client has a share, a model has instances, is hedged or
+    // autoscaled, or a device or CPU time has a price.
+    let later = [
+        "atoll_share_",
+        "atoll_instance_",
+        "atoll_hedged_",
+        "atoll_scaling_",
+        "atoll_usage_price_",
+        "atoll_stage_price_",
+    ];
     for name in declared.iter().filter(|name| !later.iter().any(|begin| name.starts_with(begin))) {
         let sample = if histograms.contains(name) { format!("{name}_bucket") } else { (*name).to_string() };
         let begins = |line: &&str| line.strip_prefix(sample.as_str()).is_some_and(|rest| rest.starts_with([' ', '{']));

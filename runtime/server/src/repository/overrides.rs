@@ -123,12 +123,17 @@ fn write(scratch: &Path, files: &[(String, Vec<u8>)]) -> Result<TempDir, LoadErr
     for (file, bytes) in files {
         let path = folder.path().join(checked(file)?);
         // The client knows the name that it gave, and does not need to know the daemon's folders.
-        place(&path, bytes).map_err(|source| LoadError::Brought { name: named(file), source })?;
+        place(&path, bytes).map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => {
+                LoadError::Override(format!("Invalid file parameter '{}': another one has the same path", named(file)))
+            }
+            _ => LoadError::Brought { name: named(file), source },
+        })?;
     }
     Ok(folder)
 }
 
-/// Writes a new file. Two names may be the same path, which is an error.
+/// Writes a new file.
 fn place(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -268,7 +273,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let twice =
             of(&[("config", text("{}")), ("file:1/model.onnx", bytes("x")), ("file:1//model.onnx", bytes("y"))]);
-        assert!(matches!(twice.unwrap().source("m", None, scratch.path()).map(drop), Err(LoadError::Io { .. })));
+        assert!(matches!(twice.unwrap().source("m", None, scratch.path()).map(drop), Err(LoadError::Override(_))));
     }
 
     #[test]

@@ -15,7 +15,7 @@ import sys
 
 from onnx import TensorProto, helper
 
-from triton_sequences import ALL, DYNA, OLDEST, SIMPLE, STATE, config, control
+from triton_sequences import ALL, DYNA, OLDEST, SIMPLE, STATE, config, control, node
 
 INT, TEXT = TensorProto.INT32, TensorProto.STRING
 ML = "ai.onnx.ml"
@@ -51,10 +51,6 @@ WITH_DYNA = {
 }
 # Examples without a protocol in their names that use HTTP.
 OVER_HTTP = {"reuse_infer_objects_client.py"}
-
-
-def node(operator, inputs, output, **attributes):
-    return helper.make_node(operator, inputs.split(), [output], **attributes)
 
 
 def number_of(text, output):

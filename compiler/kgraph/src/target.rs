@@ -74,7 +74,7 @@ pub mod fault_word {
     pub const TRAP: u64 = 1 << 16;
     /// An access outside the region, if the address is not known. Every other value means that as
     /// well.
-    pub const OUTSIDE: u64 = 1 << 63;
+    pub const OUTSIDE: u64 = 1 << 62;
 }
 
 /// Launches and kernel facts of one target.

@@ -144,8 +144,8 @@ impl Regions {
         let wanted = bytes.map_or_else(|| "its size".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
         DeviceError::Unavailable(format!(
             "no region of {wanted} is free for the memory of tenant `{name}`: {} MiB are reserved for tenants \
-             (--tenant-memory), of which {} are in use; reserve more, lower the tenant's memory quota, or remove \
-             functions of other tenants",
+             (--tenant-memory), of which {} are in use; reserve more, lower the quota of the tenant (device_bytes), \
+             or remove functions of other tenants",
             self.bytes >> 20,
             used >> 20
         ))
@@ -304,7 +304,8 @@ impl TenantRegion {
         let reason = || {
             format!(
                 "the tenant has {} MiB of memory on the device, and no free piece of it has room for a constant of \
-                 the function; give the tenant a larger memory quota, or remove functions of it",
+                 the function; give the tenant a larger quota of device memory (device_bytes), or remove functions \
+                of it",
                 self.bytes >> 20
             )
         };

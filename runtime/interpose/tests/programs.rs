@@ -5,7 +5,7 @@
 
 use atoll_cuda::Gpu;
 use atoll_session::{Address, Report};
-use atoll_session_server::{LIBRARY, Options, RUNTIME, STAND_IN, Server, environment, open};
+use atoll_session_server::{LIBRARY, Libraries, Options, RUNTIME, STAND_IN, Server, environment, open};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -62,7 +62,7 @@ fn built() -> &'static Built {
         for (name, file) in [("shim", LIBRARY), ("direct", STAND_IN)] {
             let place = folder.path().join(name);
             std::fs::create_dir(&place).expect("a folder");
-            environment(&place, &library(file), &Address::Tcp(String::new())).expect("links");
+            environment(&place, &library(file), &Address::Tcp(String::new()), Libraries::Atoll).expect("links");
         }
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
         let compile = |name: &str, source: &str, options: &[&str]| {

@@ -17,6 +17,8 @@ pub(crate) struct Instance {
     base: DeviceOffset,
     /// Start of that memory, for fences.
     start: DeviceOffset,
+    /// Its size minus one, for fences.
+    mask: u64,
     /// Offsets of the function's constants.
     constants: Box<[DeviceOffset]>,
     /// The generation of the constant set for which those offsets are valid.
@@ -56,6 +58,7 @@ impl Instance {
             place,
             base: DeviceOffset(0),
             start: DeviceOffset(0),
+            mask: 0,
             constants,
             generation,
             module,
@@ -92,9 +95,9 @@ impl Instance {
         self.base == base
     }
 
-    /// Updates base and start of the domain's memory; the contents of the old memory are lost.
-    pub(crate) fn move_to(&mut self, base: DeviceOffset, start: DeviceOffset) {
-        (self.base, self.start) = (base, start);
+    /// Updates base, start and mask of the domain's memory; the contents of the old memory are lost.
+    pub(crate) fn move_to(&mut self, base: DeviceOffset, start: DeviceOffset, mask: u64) {
+        (self.base, self.start, self.mask) = (base, start, mask);
         self.relocate();
     }
 
@@ -143,6 +146,7 @@ impl Instance {
             Space::Constant(number) => DeviceOffset(self.constants[number as usize].0 + site.offset),
             Space::Domain => DeviceOffset(self.start.0 + site.offset),
             Space::Device => DeviceOffset(site.offset),
+            Space::Mask => DeviceOffset(self.mask),
         }
     }
 

@@ -326,6 +326,7 @@ impl Run<'_> {
                 function: model.key.clone(),
                 inputs: inputs.collect(),
                 outputs: Some(used.clone()),
+                retain: Vec::new(),
             }],
             class: Some(class),
             priority: self.terms.priority,
@@ -422,6 +423,8 @@ impl Run<'_> {
         let outputs = wanted.map(output).collect::<Result<_, String>>();
         Ok(InvocationResult {
             outputs: outputs.map_err(InvokeError::BadInput)?,
+            retained: Vec::new(),
+            handed_over_bytes: 0,
             timing: self.timing,
             entered_ns: 0,
             preemptions: self.preemptions,

@@ -67,10 +67,12 @@ impl Source {
     pub(crate) fn given(&self, place_of: impl FnOnce(&RetainedTensor) -> Option<DeviceOffset>) -> Given<'_> {
         match self {
             Source::Bytes(bytes) => Given::Bytes(bytes),
-            Source::Retained(tensor) => match (tensor.saved(), place_of(tensor)) {
-                (Some(bytes), _) => Given::Bytes(bytes),
-                (None, Some(at)) => Given::OnDevice { at, bytes: tensor.bytes() },
-                (None, None) => Given::Lost,
+            Source::Retained(tensor) => match tensor.saved() {
+                Some(bytes) => Given::Bytes(bytes),
+                None => {
+                    let at = place_of(tensor);
+                    at.map_or(Given::Lost, |at| Given::OnDevice { at, bytes: tensor.bytes() })
+                }
             },
             Source::Output { .. } | Source::Rows => Given::Later,
         }

@@ -83,6 +83,11 @@ impl RetainedTensor {
         InputForm { dtype: Some(self.dtype), shape: &self.shape, bytes: self.bytes(), data: self.saved() }
     }
 
+    /// Notes that its contents are lost.
+    pub(crate) fn note_lost(&self) {
+        self.memory.note_saved(None);
+    }
+
     pub(crate) fn tenant(&self) -> &Tenant {
         &self.memory.tenant
     }

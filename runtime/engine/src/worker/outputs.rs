@@ -11,15 +11,22 @@ use atoll_device::DeviceError;
 use std::sync::Arc;
 
 impl Holdings {
-    /// Where an output of an earlier invocation is, if it can be copied to an instance.
+    /// Where an output of an earlier invocation is, if it can be copied to an instance. Notes that it
+    /// is lost if it was on this device.
     pub(super) fn place_of(
         &self,
         tensor: &RetainedTensor,
         to: &Instance,
         engine: &Arc<OutputRequests>,
     ) -> Option<DeviceOffset> {
-        let (_, from) = self.kept.get(&tensor.slot()).filter(|(_, from)| tensor.is_of(engine) && from.is_beside(to))?;
-        Some(from.at(tensor.place().offset))
+        if !tensor.is_of(engine) {
+            return None;
+        }
+        let from = self.kept.get(&tensor.slot()).filter(|(_, from)| from.is_beside(to));
+        if from.is_none() {
+            tensor.note_lost();
+        }
+        from.map(|(_, from)| from.at(tensor.place().offset))
     }
 }
 

@@ -90,6 +90,11 @@ impl Instance {
         self.relocate();
     }
 
+    /// Whether the other instance lies in the same memory of a domain, none of which was lost since.
+    pub(crate) fn is_beside(&self, other: &Instance) -> bool {
+        self.base == other.base
+    }
+
     /// Whether `base` is the base that was set last.
     pub(crate) fn is_at(&self, base: DeviceOffset) -> bool {
         self.base == base

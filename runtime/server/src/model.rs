@@ -51,6 +51,8 @@ pub(crate) struct Model {
     /// The tensors of the function.
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
+    /// The inputs whose elements are sizes of tensors, by index.
+    pub(crate) sizing_inputs: Vec<usize>,
     /// The inputs that the daemon fills in for requests of a sequence, in the order of the inputs.
     controls: Vec<ControlInput>,
     /// The tensors that clients send and get, as they see them.
@@ -114,6 +116,7 @@ impl Model {
             client_outputs: tensor_metadata(graph, BufferKind::Output),
             inputs: tensor_metadata(graph, BufferKind::Input),
             outputs: tensor_metadata(graph, BufferKind::Output),
+            sizing_inputs: graph.elements.iter().map(|element| element.input as usize).collect(),
             controls: Vec::new(),
             reshapes: Reshapes::default(),
             rows_first: rows_first(graph) || is_step && row_fits_in_front(graph),
@@ -246,6 +249,7 @@ impl Model {
             reshapes: Reshapes::default(),
             graph: Some(Arc::new(graph)),
             ensemble: None,
+            sizing_inputs: Vec::new(),
             controls: Vec::new(),
             hedging: None,
             scaled: None,

@@ -57,7 +57,7 @@ fn entry(model: &Model, counts: &[&FunctionStatistics]) -> ModelStatistics {
 /// The statistics of a graph: sums over its stages.
 fn graph_entry(model: &Model, counts: Counts) -> ModelStatistics {
     let part = |ns: u64| DurationStatistics { count: counts.success, ns };
-    let Counts { success, rows, failure, failure_ns, queue_ns, input_ns, compute_ns, output_ns } = counts;
+    let Counts { success, rows, failure, failure_ns, queue_ns, input_ns, compute_ns, output_ns, .. } = counts;
     ModelStatistics {
         name: model.name.clone(),
         version: model.version.clone(),

@@ -140,6 +140,8 @@ fn echo(request: InvocationRequest) -> InvocationResult {
         request.inputs.into_iter().map(|input| OutputTensor { shape: input.shape, bytes: input.bytes }).collect();
     InvocationResult {
         outputs,
+        retained: Vec::new(),
+        handed_over_bytes: 0,
         timing: InvocationTiming::default(),
         entered_ns: 0,
         preemptions: 0,
@@ -158,7 +160,7 @@ fn single(mut chain: ChainRequest) -> InvocationRequest {
     let stage = chain.stages.remove(0);
     let input = |input| match input {
         StageInput::Tensor(tensor) => tensor,
-        StageInput::Output { .. } => panic!("a chain"),
+        StageInput::Output { .. } | StageInput::Retained(_) => panic!("a chain, or an output of another engine"),
     };
     let inputs = stage.inputs.into_iter().map(input).collect();
     InvocationRequest {

@@ -115,7 +115,7 @@ fn the_daemon_serves_on_a_gpu() -> Result<()> {
 }
 
 /// Environment in which programs find the stand-in, with its options.
-fn environment(folder: &Path, options: &str) -> [(&'static str, OsString); 2] {
+pub(crate) fn environment(folder: &Path, options: &str) -> [(&'static str, OsString); 2] {
     [("LD_LIBRARY_PATH", folder.into()), (stand_in::OPTIONS, options.into())]
 }
 

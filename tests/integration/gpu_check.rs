@@ -1,11 +1,12 @@
 //! `tools/gpu-check/gpu-check` on the stand-in driver, with the programs that cargo built: a folder
 //! as made by `pack.sh`, but with links, and one small model under all names. In a run that is not
 //! full, the conformance suite runs without its tests in an executor, which run as its own tests, too.
+//! So do the scripts of `tools/gpu-check/models`, but the one that needs PyTorch.
 
 use super::serve::atoll;
 use anyhow::{Context, Result, ensure};
 use atoll_pipeline::{CompileOptions, Silent, Target, compile};
-use atoll_tests::{built_small, corpus, full, kernel_cache, program, root, skip, stand_in};
+use atoll_tests::{built_small, corpus, full, kernel_cache, program, python, root, skip, stand_in};
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -49,6 +50,43 @@ fn the_check_of_gpus_runs_to_its_end_on_the_stand_in() -> Result<()> {
     ensure!(report["dkp"]["rows"].as_array().is_some_and(|rows| rows.len() > 4), "{said}");
     ensure!(report["parts"]["part_beside"]["latency"]["count"].as_u64().is_some_and(|count| count > 0), "{said}");
     ensure!(report["probe"]["rows"].is_array() && report["disb"]["A"].is_array(), "{said}");
+    Ok(())
+}
+
+/// The scripts that compare models, with a few node cases and one architecture.
+#[test]
+fn the_checks_of_models_run_on_the_stand_in() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let scripts = root().join("tools/gpu-check/models");
+    let architectures = root().join("tests/fixtures/architectures");
+    let run = |script: &str, filter: &str, more: &[&str]| -> Result<Value> {
+        let output = folder.path().join(script).with_extension("json");
+        let done = stand_in::command(&python(), folder.path(), "")?
+            .args(["-W", "ignore"])
+            .arg(scripts.join(script))
+            .args(["--workers", "1", "--target", "nvidia:sm_75", "--seconds", "300", "--filter", filter])
+            .arg("--atoll")
+            .arg(atoll())
+            .arg("--output")
+            .arg(&output)
+            .args(more)
+            .env("PYTHONPATH", root().join("tests/python"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .output()?;
+        ensure!(
+            done.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&done.stdout),
+            String::from_utf8_lossy(&done.stderr)
+        );
+        Ok(serde_json::from_slice(&std::fs::read(output)?)?)
+    };
+    let nodes = run("onnx_nodes.py", "^test_(add_bcast|range_float_type_positive_delta|cast_FLOAT_to_BFLOAT16)$", &[])?;
+    let outcome = |name: &str| nodes["rows"][name]["outcome"].clone();
+    ensure!(outcome("test_add_bcast") == "passed" && outcome("test_cast_FLOAT_to_BFLOAT16") == "passed", "{nodes}");
+    ensure!(nodes["rows"].as_object().is_some_and(|rows| rows.len() == 3), "{nodes}");
+    let architecture = run("architectures.py", "^gru/open$", &["--models", &architectures.to_string_lossy()])?;
+    ensure!(architecture["rows"]["gru/open"]["outcome"] == "passed", "{architecture}");
     Ok(())
 }
 

@@ -39,6 +39,7 @@ mod futures;
 mod gpu_check;
 mod gpu_engine;
 mod gpu_probe;
+mod gpu_tenants;
 mod graphs;
 mod grpc;
 mod hip;

@@ -44,6 +44,10 @@ cargo build --quiet --profile "$profile" -p atoll ${ATOLL_BIN_FEATURES:-}
 [ "$profile" = dev ] || strip "$folder"/bin/*
 cp tools/gpu-check/gpu-check "$folder/"
 cp -r tests/kernels/cases.toml tests/kernels/ptx "$folder/kernels/"
+# Checks of models, which need Python packages on that machine.
+mkdir -p "$folder/check"
+cp tools/gpu-check/models/model-check tools/gpu-check/models/*.py tests/python/oracle.py "$folder/check/"
+cp -r tests/fixtures/architectures "$folder/check/"
 
 for program in "$folder"/bin/*; do
     if ldd "$program" | grep -qiE 'llvm|libcuda'; then

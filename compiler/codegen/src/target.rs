@@ -1,11 +1,14 @@
 //! The properties of a target that the generator uses.
 
 /// The tile of the tiled matrix product. A block computes `warps * rows` rows and `32 * columns`
-/// columns, `depth` products at a time.
+/// columns, `depth` products at a time, with `warps * slices` warps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmTile {
     /// Number of warps of a block, stacked along the rows.
     pub warps: u32,
+    /// Number of warps that compute the same rows and columns, each a part of every round's products.
+    /// A power of two. Their sums are added in shared memory.
+    pub slices: u32,
     /// Number of warps of a block whose second operand is expensive to stage, or to read from
     /// memory: all its rows share the cost.
     pub warps_max: u32,
@@ -19,6 +22,13 @@ pub struct GemmTile {
     pub unroll: u32,
     /// Whether to load four products of a row at once from shared memory.
     pub vector_rows: bool,
+}
+
+impl GemmTile {
+    /// Number of warps of a block.
+    pub fn warps_in_all(&self) -> u32 {
+        self.warps * self.slices
+    }
 }
 
 /// A target, as the generator sees it. On every target a warp has 32 lanes.
@@ -42,6 +52,8 @@ pub struct TargetDescription {
     /// The tile of products whose second operand is a matrix with many columns; `None` if it is
     /// `gemm`.
     pub wide_gemm: Option<GemmTile>,
+    /// How products with few tiles are divided among more warps; `None` if they are not.
+    pub spread: Option<SpreadLimits>,
     /// Largest number of products of a block with more than its tile's `warps`. It bounds how long
     /// a block delays a more urgent launch.
     pub tall_products_max: u32,
@@ -49,6 +61,9 @@ pub struct TargetDescription {
     /// prefetches are worth an instruction: the rows of a product are then not staged, and the
     /// columns of the next round are prefetched.
     pub caches_like_shared: bool,
+    /// Whether a product loads the operands of its next round into registers before it multiplies
+    /// those of this round, so that the latency of memory is hidden.
+    pub loads_ahead: bool,
     /// Smallest number of taps for which a depthwise convolution stages the image.
     pub staged_taps_min: i64,
     /// Accumulators per thread of a product with few rows.
@@ -72,6 +87,15 @@ pub struct RegisterLimits {
     pub per_thread_max: u32,
 }
 
+/// Limits on dividing a product with few tiles among more warps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpreadLimits {
+    /// Compute units of the devices that a product should occupy.
+    pub compute_units: u32,
+    /// Largest number of warps of a block.
+    pub warps_max: u32,
+}
+
 /// Vector level of a host target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostLevel {
@@ -91,7 +115,7 @@ impl TargetDescription {
             HostLevel::V3 => ("host-x86-64-v3", 32, 2, 32),
             HostLevel::V4 => ("host-x86-64-v4", 8, 8, 16),
         };
-        let gemm = GemmTile { warps, warps_max, rows, columns: 1, depth: 32, unroll: 4, vector_rows: false };
+        let gemm = GemmTile { warps, slices: 1, warps_max, rows, columns: 1, depth: 32, unroll: 4, vector_rows: false };
         TargetDescription {
             name: name.to_owned(),
             ptx_version: "7.0".to_owned(),
@@ -109,8 +133,10 @@ impl TargetDescription {
                 columns: 2,
                 ..gemm
             }),
+            spread: None,
             tall_products_max: 10 << 20,
             caches_like_shared: true,
+            loads_ahead: false,
             // Staged pixels need no guards, which are vector instructions with AVX2.
             staged_taps_min: if level == HostLevel::V3 { 9 } else { 16 },
             gemv_accumulators: 8,
@@ -121,14 +147,29 @@ impl TargetDescription {
     }
 
     /// AMD GPUs. The sizes are those for NVIDIA GPUs, without a limit on registers, which only
-    /// `ptxas` knows.
+    /// `ptxas` knows, and without what was chosen for NVIDIA's memory.
     pub fn amd() -> TargetDescription {
-        TargetDescription { name: "amd".to_owned(), registers: None, ..TargetDescription::nvidia_sm75() }
+        TargetDescription {
+            name: "amd".to_owned(),
+            registers: None,
+            spread: None,
+            loads_ahead: false,
+            ..TargetDescription::nvidia_sm75()
+        }
     }
 
     /// NVIDIA GPUs since Turing; the driver compiles the text for newer ones.
     pub fn nvidia_sm75() -> TargetDescription {
-        let gemm = GemmTile { warps: 4, warps_max: 4, rows: 8, columns: 4, depth: 32, unroll: 8, vector_rows: true };
+        let gemm = GemmTile {
+            warps: 4,
+            slices: 1,
+            warps_max: 4,
+            rows: 8,
+            columns: 4,
+            depth: 32,
+            unroll: 8,
+            vector_rows: true,
+        };
         TargetDescription {
             name: "nvidia-sm_75".to_owned(),
             ptx_version: "7.0".to_owned(),
@@ -140,8 +181,11 @@ impl TargetDescription {
             registers: Some(RegisterLimits { per_block: 64 << 10, per_thread_max: 168 }),
             gemm,
             wide_gemm: None,
+            // About as many as the large GPUs since Ampere have. Smaller ones run the blocks in turns.
+            spread: Some(SpreadLimits { compute_units: 128, warps_max: 8 }),
             tall_products_max: 0,
             caches_like_shared: false,
+            loads_ahead: true,
             staged_taps_min: 16,
             gemv_accumulators: 1,
             warps: 4,

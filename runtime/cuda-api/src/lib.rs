@@ -3,7 +3,8 @@
 //! | module | holds |
 //! |---|---|
 //! | `table` | [`for_each_entry_point`]: symbol, parameters and first CUDA version of each entry point |
-//! | [`types`] | handles, integers and structs of parameters, with the layout of the C header |
+//! | `graph_table` | the part of the table with graphs |
+//! | [`types`] | handles and integers of parameters, and, from `structs`, structs with the layout of the C header |
 //! | [`constants`] | flags and attribute numbers in use |
 //! | [`coverage`] | the check that a library has each entry point or lists it as missing |
 //! | [`nvml`] | functions of the management library that list GPUs and MIG instances |
@@ -29,7 +30,9 @@
 pub mod constants;
 pub mod coverage;
 pub mod error;
+mod graph_table;
 pub mod nvml;
+mod structs;
 mod table;
 pub mod types;
 

@@ -21,6 +21,7 @@
 //! | `image` | the size of a module's image |
 //! | `link` | the socket |
 //! | `log` | lines on standard error |
+//! | `audit` | directs the program's searches for CUDA libraries to this one and its neighbours |
 //!
 //! Known differences from a driver on this machine:
 //! - Host memory is never mapped into the device, and there is no peer access. Managed memory follows
@@ -45,6 +46,7 @@
 compile_error!("the library is for Linux: it is loaded under the name that the driver has there");
 
 mod arguments;
+mod audit;
 mod boxes;
 mod captures;
 mod contexts;

@@ -5,7 +5,7 @@
 
 use atoll_cuda::Gpu;
 use atoll_session::{Address, Report};
-use atoll_session_server::{LIBRARY, Options, RUNTIME, STAND_IN, Server, environment, open};
+use atoll_session_server::{LIBRARY, Libraries, Options, RUNTIME, STAND_IN, Server, environment, open};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -62,7 +62,7 @@ fn built() -> &'static Built {
         for (name, file) in [("shim", LIBRARY), ("direct", STAND_IN)] {
             let place = folder.path().join(name);
             std::fs::create_dir(&place).expect("a folder");
-            environment(&place, &library(file), &Address::Tcp(String::new())).expect("links");
+            environment(&place, &library(file), &Address::Tcp(String::new()), Libraries::Atoll).expect("links");
         }
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
         let compile = |name: &str, source: &str, options: &[&str]| {
@@ -77,6 +77,7 @@ fn built() -> &'static Built {
         compile("looking", "main.c", &["-DLOOKUP", "-ldl"]);
         compile("graphs", "graphs.c", &[&search, "-l:libcuda.so.1"]);
         compile("memory", "memory.c", &[&search, "-l:libcuda.so.1"]);
+        compile("frameworks", "frameworks.c", &[&search, "-l:libcuda.so.1"]);
         Built { folder }
     })
 }
@@ -304,6 +305,17 @@ fn memory_is_allocated_from_pools() {
         a count: 1\nanother device: 101\nhost memory: 801\nanother device: 101\n";
     assert_eq!((text.as_str(), said.as_str()), (expected, ""));
     assert_eq!((report.launches, report.allocations, report.failures), (10, 13, 0));
+}
+
+#[test]
+fn calls_of_frameworks_exist() {
+    let (text, report, said) = in_session("frameworks", "");
+    let expected = "current: 1\nfewer compute units: 801\nscale of the library: 1\noccupied: 1\n\
+        launched: 3 7 11 15\na cluster: 801\nlaunches of clusters: 0\nclusters: 801\nlink: 801\n\
+        tensor map: 801\nmemory: 801\naddresses: 801\nmulticast: 801\nattribute of a stream: 801\n";
+    assert_eq!(text, expected, "{said}");
+    assert_eq!(said.lines().count(), 7, "one line for each call that is missing: {said}");
+    assert_eq!((report.launches, report.failures), (1, 0));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::device_name::{DeviceName, GpuName};
 use crate::devices::{self, DeviceSpec};
 use crate::failure::{user_error, users};
 use crate::isolation::{GpuArgs, Groups, Isolation};
-use crate::output::{counted, parse_bytes, parse_seconds};
+use crate::output::{counted, parse_bytes, parse_seconds, parse_tenant_memory};
 use anyhow::Context;
 use atoll_core::placement::{PLACEMENT_DEFAULT, PLACEMENTS, PoolConfig, placement_by_name};
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
@@ -15,7 +15,7 @@ use atoll_device::{Device, cpus};
 use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart};
 use atoll_device_host::HostConfig;
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas, SuspensionConfig, Tenant, TenantBytes};
-use atoll_executor::ControlGroups;
+use atoll_executor::{ControlGroups, TenantMemory};
 use atoll_fleet::{Fleet, Placing};
 #[cfg(feature = "native")]
 use clap::Parser;
@@ -59,9 +59,19 @@ pub struct FleetArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_seconds)]
     placement_hysteresis: f64,
 
+    /// Memory of each GPU that is reserved for functions of tenants, for example 8G or 40%. Each tenant
+    /// gets a region of it, outside of which its kernels access nothing. With 0, functions of tenants
+    /// are refused on GPUs [default: 50% if --config names tenants and --trust-tenants is not given, 0
+    /// otherwise]
+    #[arg(long, value_name = "BYTES|PERCENT", value_parser = parse_tenant_memory)]
+    tenant_memory: Option<TenantMemory>,
+
     #[command(flatten)]
     flags: DeviceFlags,
 }
+
+/// Memory of a GPU that is reserved for tenants by default.
+const TENANT_MEMORY_DEFAULT: TenantMemory = TenantMemory::Percent(50);
 
 /// Configuration of each device.
 #[derive(Clone, Debug, clap::Args)]
@@ -213,6 +223,7 @@ fn gpu_alone(queue_capacity: u32) -> GpuArgs {
         mps: None,
         queue_capacity: Some(queue_capacity),
         segment: 1,
+        tenant_memory: None,
         time_limit: Duration::MAX,
     }
 }
@@ -251,7 +262,7 @@ impl EngineArgs {
     }
 
     fn start_with(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
-        let mut devices = self.flags.devices(std::slice::from_ref(&self.device), Isolation::None, &None)?;
+        let mut devices = self.flags.devices(std::slice::from_ref(&self.device), Isolation::None, &None, None)?;
         let device = devices.pop().context("there is one device")?;
         Ok(Engine::start(device, self.flags.config(memory_quotas))?)
     }
@@ -263,10 +274,23 @@ impl EngineArgs {
 }
 
 impl FleetArgs {
+    /// Reserves memory of GPUs for tenants by default, unless a flag says how much.
+    pub fn reserve_for_tenants(&mut self) {
+        self.tenant_memory.get_or_insert(TENANT_MEMORY_DEFAULT);
+    }
+
     /// Whether the devices isolate the memory of tenants from each other and from the daemon: the
-    /// host device does so with separate processes, a GPU does not.
+    /// host device does so with separate processes, a GPU with fences, if memory is reserved for
+    /// tenants.
     pub fn keeps_tenants_apart(&self) -> bool {
-        self.flags.isolation != Some(Isolation::None) && self.devices.iter().all(DeviceSpec::is_host)
+        let has_processes = self.flags.isolation != Some(Isolation::None);
+        has_processes && (self.fences_gpus() || self.devices.iter().all(DeviceSpec::is_host))
+    }
+
+    /// Whether kernels of tenants are fenced on GPUs.
+    pub fn fences_gpus(&self) -> bool {
+        let nothing = [None, Some(TenantMemory::Bytes(0)), Some(TenantMemory::Percent(0))];
+        !nothing.contains(&self.tenant_memory)
     }
 
     /// The kinds of the devices, in order.
@@ -281,7 +305,7 @@ impl FleetArgs {
         suspension: SuspensionConfig,
         groups: Option<Arc<ControlGroups>>,
     ) -> anyhow::Result<Fleet> {
-        let devices = self.flags.devices(&self.devices, Isolation::Process, &groups)?;
+        let devices = self.flags.devices(&self.devices, Isolation::Process, &groups, self.tenant_memory)?;
         let config = EngineConfig { suspension, ..self.flags.config(memory_quotas) };
         Ok(Fleet::start(devices, &config, self.placing())?)
     }
@@ -308,7 +332,7 @@ pub(crate) fn start_pool(
         flags: DeviceFlags,
     }
     let flags = DeviceFlags { compute_units, ..Defaults::try_parse_from(["atoll"])?.flags };
-    let devices = flags.devices(devices, Isolation::None, &None)?;
+    let devices = flags.devices(devices, Isolation::None, &None, None)?;
     Ok(Fleet::start(devices, &flags.config(MemoryQuotas::default()), Placing::Pool(pool))?)
 }
 
@@ -319,6 +343,7 @@ impl DeviceFlags {
         specs: &[DeviceSpec],
         default: Isolation,
         groups: &Groups,
+        tenant_memory: Option<TenantMemory>,
     ) -> anyhow::Result<Vec<Box<dyn Device>>> {
         raise_descriptor_limit();
         devices::check(specs, &cpus::allowed()).map_err(users)?;
@@ -326,7 +351,7 @@ impl DeviceFlags {
         let hosts = specs.iter().filter(|spec| spec.is_host()).count() as u64;
         let mut devices = Vec::with_capacity(specs.len());
         for spec in specs {
-            let device = self.device(spec, default, hosts, groups)?;
+            let device = self.device(spec, default, (hosts, groups), tenant_memory)?;
             let info = device.info();
             tracing::info!(
                 device = info.name,
@@ -402,27 +427,33 @@ impl DeviceFlags {
         self.isolation.unwrap_or(if self.mps.is_some() { Isolation::Process } else { default })
     }
 
-    fn device(&self, spec: &DeviceSpec, default: Isolation, hosts: u64, groups: &Groups) -> Opened {
+    fn device(
+        &self,
+        spec: &DeviceSpec,
+        default: Isolation,
+        (hosts, groups): (u64, &Groups),
+        tenant_memory: Option<TenantMemory>,
+    ) -> Opened {
         let isolation = self.gpu_isolation(default);
         match *spec {
             DeviceSpec::Host { .. } => {
                 let isolation = self.isolation.unwrap_or(default);
                 isolation.host_device_in(self.host_config(spec, hosts), groups.clone())
             }
-            DeviceSpec::Cuda(gpu) => isolation.gpu(gpu, self.gpu_args(default)),
-            DeviceSpec::Hip(index) => isolation.amd_gpu(index, self.gpu_args(default)),
+            DeviceSpec::Cuda(gpu) => isolation.gpu(gpu, self.gpu_args(default, tenant_memory)),
+            DeviceSpec::Hip(index) => isolation.amd_gpu(index, self.gpu_args(default, tenant_memory)),
         }
     }
 
     /// Configuration of a GPU. In a daemon, warns of faults.
-    fn gpu_args(&self, default: Isolation) -> GpuArgs {
+    fn gpu_args(&self, default: Isolation, tenant_memory: Option<TenantMemory>) -> GpuArgs {
         if default == Isolation::Process {
             let until = if self.gpu_isolation(default) == Isolation::Process {
                 "until its process is replaced"
             } else {
                 "until the daemon is started again"
             };
-            tracing::warn!("all kernels share the memory of the GPU; a faulting kernel stops all others {until}");
+            tracing::warn!("kernels of the daemon's models are not fenced; one that faults stops all others {until}");
         }
         GpuArgs {
             memory_bytes: self.memory_limit,
@@ -430,6 +461,7 @@ impl DeviceFlags {
             mps: self.mps,
             queue_capacity: self.device_queue_capacity,
             segment: self.graph_segment,
+            tenant_memory,
             time_limit: Duration::from_secs_f64(self.time_limit),
         }
     }

@@ -34,7 +34,7 @@ impl CudaDevice {
         let context = config.gpu.open(config.library.as_deref())?.enter()?;
         let memory = reserve(&context, config.memory_bytes)?;
         let partition = config.part.map(|part| part.partition(&context)).transpose()?;
-        let facts = describe(&context, partition.as_deref(), memory.bytes())?;
+        let facts = describe(&context, partition.as_deref(), &memory)?;
         let info = facts.clone().complete(config.info());
         let highest = context.highest_priority()?;
         let capacity = config.queue_capacity;
@@ -148,13 +148,18 @@ fn reserve(context: &Arc<Context>, wanted: Option<u64>) -> Result<DeviceMemory, 
     })
 }
 
-fn describe(context: &Arc<Context>, partition: Option<&Partition>, memory_bytes: u64) -> Result<DeviceFacts, GpuError> {
+fn describe(
+    context: &Arc<Context>,
+    partition: Option<&Partition>,
+    memory: &DeviceMemory,
+) -> Result<DeviceFacts, GpuError> {
     let gpu = context.gpu();
     let all = || gpu.attribute(Attribute::ComputeUnits);
     Ok(DeviceFacts {
         targets: atoll_kgraph::nvidia_targets(gpu.capability()?),
         compute_units: partition.map_or_else(all, |partition| Ok(partition.compute_units()))?,
-        memory_bytes,
+        memory_bytes: memory.bytes(),
+        memory_address: memory.address(),
         shared_bytes_max: gpu.attribute(Attribute::SharedBytesMax)?,
         // A partition cannot be divided further.
         lane_units: match partition {

@@ -9,8 +9,10 @@ use atoll_session::Code;
 
 /// Attributes that are always 0, since host memory is not mapped into the device: mapped host
 /// memory, use of managed memory by both at once, access to pageable memory, registered memory by
-/// its address, stream memory operations, virtual memory management, and host memory by handle.
-const ABSENT: [i32; 18] = [19, 88, 89, 91, 92, 93, 94, 98, 100, 101, 102, 103, 110, 116, 117, 119, 122, 123];
+/// its address, stream memory operations, virtual memory management, and host memory by handle. So
+/// are launches of clusters, descriptions of tensors, and multicast.
+const ABSENT: [i32; 21] =
+    [19, 88, 89, 91, 92, 93, 94, 98, 100, 101, 102, 103, 110, 116, 117, 119, 120, 122, 123, 127, 132];
 
 /// Attributes of peers have numbers below this.
 const PEER_ATTRIBUTES_END: c_int = 6;

@@ -4,9 +4,9 @@
 //! ([`exported`]) and the results of `cuGetProcAddress` are generated from it. Each family of entry
 //! points has a file with implementations: associated functions of [`StandIn`] named like the
 //! symbol. The types of pointer arguments (`arguments`) state the purpose of each pointer and
-//! contain the unsafe accesses, so the implementations are safe code, except for GDRCopy (`gdr`). A
-//! row without an implementation returns `CUDA_ERROR_NOT_SUPPORTED` and is listed in
-//! [`NOT_IMPLEMENTED`].
+//! contain the unsafe accesses, so the implementations are safe code. A row without an implementation
+//! returns `CUDA_ERROR_NOT_SUPPORTED` and is listed in [`NOT_IMPLEMENTED`]. The functions of GDRCopy
+//! (`gdr`) and NVML (`nvml`), two other libraries, are exported one by one.
 
 mod arguments;
 mod context;
@@ -21,6 +21,7 @@ mod launch;
 mod lookup;
 mod memory;
 mod module;
+mod nvml;
 mod stream;
 
 use crate::driver::Driver;

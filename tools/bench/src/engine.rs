@@ -1,7 +1,7 @@
 //! Starts devices and engines from the common flags.
 
 use crate::compiler;
-use crate::device_name::DeviceName;
+use crate::device_name::{DeviceName, GpuName};
 use crate::devices::{self, DeviceSpec};
 use crate::failure::{user_error, users};
 use crate::isolation::{GpuArgs, Groups, Isolation};
@@ -29,8 +29,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Device and scheduling")]
 pub struct EngineArgs {
-    /// Device: host (this machine's CPU cores), or some cores as in host@0-3; cuda or cuda:N (an
-    /// NVIDIA GPU); hip or hip:N (an AMD GPU)
+    /// Device: host (this machine's CPU cores), or some cores as in host@0-3; cuda, cuda:N or
+    /// cuda:UUID (an NVIDIA GPU or a MIG instance); hip or hip:N (an AMD GPU)
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceSpec::HOST)]
     device: DeviceSpec,
 
@@ -42,8 +42,8 @@ pub struct EngineArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Devices and scheduling")]
 pub struct FleetArgs {
-    /// Device: host (this machine's CPU cores), cuda or cuda:N (an NVIDIA GPU), hip or hip:N (an AMD
-    /// GPU). Repeat the flag for several devices, and give each host device its own CPUs: --device
+    /// Device: host (this machine's CPU cores), cuda, cuda:N or cuda:UUID (an NVIDIA GPU or a MIG
+    /// instance), hip or hip:N (an AMD GPU). Repeat the flag for several devices, and give each host device its own CPUs: --device
     /// host:0@0-3 --device host:1@4-7. Each device has its own memory, queues and limits; the
     /// following flags apply to each of them
     #[arg(long = "device", value_name = "DEVICE", default_values_t = [DeviceSpec::HOST])]
@@ -210,15 +210,14 @@ pub fn bench_device(
             let compute_units = if compute_units == 0 { default.compute_units } else { compute_units };
             Isolation::None.host_device(HostConfig { compute_units, ..default })
         }
-        DeviceName::Cuda(index) => Isolation::None.gpu(gpu_alone(index, device_queue_capacity)),
-        DeviceName::Hip(index) => Isolation::None.amd_gpu(gpu_alone(index, device_queue_capacity)),
+        DeviceName::Cuda(gpu) => Isolation::None.gpu(gpu, gpu_alone(device_queue_capacity)),
+        DeviceName::Hip(index) => Isolation::None.amd_gpu(index, gpu_alone(device_queue_capacity)),
     }
 }
 
 /// A whole GPU in this process, where a kernel cannot be aborted.
-fn gpu_alone(index: u32, queue_capacity: u32) -> GpuArgs {
+fn gpu_alone(queue_capacity: u32) -> GpuArgs {
     GpuArgs {
-        index,
         memory_bytes: None,
         compute_units: None,
         mps: None,
@@ -232,10 +231,10 @@ fn gpu_alone(index: u32, queue_capacity: u32) -> GpuArgs {
 /// Starts an engine on a partition of a GPU in this process, with a limit of its memory. The policy
 /// treats all requests alike.
 #[cfg(feature = "cuda")]
-pub fn part_engine(index: u32, part: Option<GpuPart>, memory_bytes: u64) -> anyhow::Result<Engine> {
+pub fn part_engine(gpu: GpuName, part: Option<GpuPart>, memory_bytes: u64) -> anyhow::Result<Engine> {
     raise_descriptor_limit();
-    let config = CudaConfig { index, part, memory_bytes: Some(memory_bytes), ..CudaConfig::default() };
-    let device = CudaDevice::start(&config).with_context(|| format!("cannot start a part of cuda:{index}"))?;
+    let config = CudaConfig { gpu: gpu.into(), part, memory_bytes: Some(memory_bytes), ..CudaConfig::default() };
+    let device = CudaDevice::start(&config).with_context(|| format!("cannot start a part of cuda:{gpu}"))?;
     Ok(Engine::start(Box::new(device), EngineConfig { policy: "streams".into(), ..EngineConfig::default() })?)
 }
 
@@ -370,16 +369,11 @@ impl DeviceFlags {
     /// Refuses flags that do not apply to a device.
     fn check(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<()> {
         let has_gpu = specs.iter().any(|spec| matches!(spec, DeviceSpec::Cuda(_)));
-        if self.mps.is_some() && !has_gpu {
-            return Err(user_error(
-                "--mps applies to NVIDIA GPUs only; set the compute units of the host device with --compute-units",
-            ));
+        if self.mps.is_some() {
+            self.check_mps(specs, has_gpu, default)?;
         }
         if self.graph_segment > 1 && !has_gpu {
             return Err(user_error("--graph-segment applies to NVIDIA GPUs only"));
-        }
-        if self.mps.is_some() && self.gpu_isolation(default) == Isolation::None {
-            return Err(user_error("--mps needs --isolation process, since MPS shares a GPU among processes"));
         }
         for spec in specs {
             if let (DeviceSpec::Host { cpus: Some(cpus), .. }, Some(units)) = (spec, self.compute_units)
@@ -391,6 +385,24 @@ impl DeviceFlags {
                     spec.name()
                 )));
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses `--mps` for devices that no MPS control daemon can share.
+    fn check_mps(&self, specs: &[DeviceSpec], has_gpu: bool, default: Isolation) -> anyhow::Result<()> {
+        if !has_gpu {
+            return Err(user_error(
+                "--mps applies to NVIDIA GPUs only; set the compute units of the host device with --compute-units",
+            ));
+        }
+        if self.gpu_isolation(default) == Isolation::None {
+            return Err(user_error("--mps needs --isolation process, since MPS shares a GPU among processes"));
+        }
+        if specs.iter().any(|spec| matches!(spec, DeviceSpec::Cuda(GpuName::Mig(_)))) {
+            return Err(user_error(
+                "--mps applies to whole GPUs only: each MIG instance would need an MPS control daemon of its own",
+            ));
         }
         Ok(())
     }
@@ -422,30 +434,36 @@ impl DeviceFlags {
         (hosts, groups): (u64, &Groups),
         tenant_memory: Option<TenantMemory>,
     ) -> Opened {
-        let (index, is_amd) = match *spec {
+        let isolation = self.gpu_isolation(default);
+        match *spec {
             DeviceSpec::Host { .. } => {
                 let isolation = self.isolation.unwrap_or(default);
-                return isolation.host_device_in(self.host_config(spec, hosts), groups.clone());
+                isolation.host_device_in(self.host_config(spec, hosts), groups.clone())
             }
-            DeviceSpec::Cuda(index) => (index, false),
-            DeviceSpec::Hip(index) => (index, true),
-        };
-        let isolation = self.gpu_isolation(default);
+            DeviceSpec::Cuda(gpu) => isolation.gpu(gpu, self.gpu_args(default, tenant_memory)),
+            DeviceSpec::Hip(index) => isolation.amd_gpu(index, self.gpu_args(default, tenant_memory)),
+        }
+    }
+
+    /// Configuration of a GPU. In a daemon, warns of faults.
+    fn gpu_args(&self, default: Isolation, tenant_memory: Option<TenantMemory>) -> GpuArgs {
         if default == Isolation::Process {
-            let until = if isolation == Isolation::Process {
+            let until = if self.gpu_isolation(default) == Isolation::Process {
                 "until its process is replaced"
             } else {
                 "until the daemon is started again"
             };
             tracing::warn!("kernels of the daemon's models are not fenced; one that faults stops all others {until}");
         }
-        let time_limit = Duration::from_secs_f64(self.time_limit);
-        let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
-        let (queue_capacity, segment) = (self.device_queue_capacity, self.graph_segment);
-        let mps = self.mps;
-        let gpu =
-            GpuArgs { index, memory_bytes, compute_units, mps, queue_capacity, segment, tenant_memory, time_limit };
-        if is_amd { isolation.amd_gpu(gpu) } else { isolation.gpu(gpu) }
+        GpuArgs {
+            memory_bytes: self.memory_limit,
+            compute_units: self.compute_units.map(NonZeroU32::get),
+            mps: self.mps,
+            queue_capacity: self.device_queue_capacity,
+            segment: self.graph_segment,
+            tenant_memory,
+            time_limit: Duration::from_secs_f64(self.time_limit),
+        }
     }
 
     /// Configuration of one of `hosts` host devices, which share the machine's memory.

@@ -47,6 +47,9 @@
 //! an executor process, which runs this device and shares its epoch words with the daemon
 //! (`shared`).
 //!
+//! **A MIG instance** is a device by its UUID. A process sees one instance only, so each needs an
+//! executor of its own, whose environment names it (`gpu_id`).
+//!
 //! Not here: the driver's handles ([`atoll_cuda`]), scheduling, which is the engine's, and executor
 //! processes (`atoll-executor`).
 //!
@@ -70,6 +73,7 @@ mod config;
 mod device;
 mod error;
 mod flag;
+mod gpu_id;
 mod import;
 mod lanes;
 mod launch;
@@ -83,8 +87,10 @@ mod start;
 mod submit;
 mod words;
 
+pub use atoll_cuda::{GpuList, ListedGpu, Mig};
 pub use config::{CudaConfig, GpuPart};
 pub use device::CudaDevice;
 pub use flag::{FlagRoute, FlagRoutes, RouteCost};
+pub use gpu_id::{GpuId, VISIBLE};
 pub use mps::{MpsControl, MpsError, MpsShare};
 pub use shared::KIND;

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::segment::Segments;
 use crate::words::EpochWords;
 use atoll_core::LaneId;
-use atoll_cuda::{Attribute, BarError, BarWords, Context, DeviceMemory, Driver, Partition, Stream, TransferError};
+use atoll_cuda::{Attribute, BarError, BarWords, Context, DeviceMemory, Partition, Stream, TransferError};
 use atoll_device::doorbell::FdBell;
 use atoll_device::word_table::WORDS_MAX;
 use atoll_device::{DeviceError, DeviceFacts, Lane, LaneTable, LaneUnits, Reports};
@@ -31,8 +31,7 @@ impl CudaDevice {
 
     fn begin(config: &CudaConfig) -> Result<CudaDevice, GpuError> {
         let shape = config.link_shape()?;
-        let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from)?;
-        let context = driver.gpu(config.index)?.enter()?;
+        let context = config.gpu.open(config.library.as_deref())?.enter()?;
         let memory = reserve(&context, config.memory_bytes)?;
         let partition = config.part.map(|part| part.partition(&context)).transpose()?;
         let facts = describe(&context, partition.as_deref(), &memory)?;

@@ -2,6 +2,7 @@
 //! as made by `pack.sh`, but with links, and one small model under all names. In a run that is not
 //! full, the conformance suite runs without its tests in an executor, which run as its own tests, too.
 
+use super::functions::manifest;
 use super::serve::atoll;
 use anyhow::{Context, Result, ensure};
 use atoll_pipeline::{CompileOptions, Silent, Target, compile};
@@ -58,7 +59,10 @@ fn pack(folder: &Path, conformance: &Path) -> Result<()> {
     std::fs::create_dir_all(&bin)?;
     std::fs::create_dir(&models)?;
     // Copied, since the script looks for other files in its own folder.
-    std::fs::copy(root().join("tools/gpu-check/gpu-check"), folder.join("gpu-check"))?;
+    for script in ["gpu-check", "tenants"] {
+        std::fs::copy(root().join("tools/gpu-check").join(script), folder.join(script))?;
+    }
+    pack_functions(&folder.join("functions"))?;
     symlink(corpus::folder(), folder.join("kernels"))?;
     symlink(atoll(), bin.join("atoll"))?;
     symlink(program("gpu-probe"), bin.join("gpu-probe"))?;
@@ -79,6 +83,21 @@ fn pack(folder: &Path, conformance: &Path) -> Result<()> {
     };
     compile(&built_small("squeezenet", folder)?.path, &bundle, &options, &Silent)?;
     MODELS.iter().try_for_each(|name| symlink(&bundle, models.join(format!("{name}.kg"))))?;
+    Ok(())
+}
+
+/// The functions with which `tenants` attacks, as `pack.sh` makes them.
+fn pack_functions(folder: &Path) -> Result<()> {
+    std::fs::create_dir(folder)?;
+    std::fs::write(folder.join("secret.bin"), [b'S'; 65536])?;
+    std::fs::write(folder.join("own.bin"), [b'O'; 4096])?;
+    let options = CompileOptions { targets: vec![Target::NVIDIA], ..CompileOptions::default() };
+    for function in ["affine", "faulty", "prowl", "vault"] {
+        let source = folder.join(function).with_extension("toml");
+        std::fs::copy(manifest(function), &source)?;
+        std::fs::copy(manifest(function).with_extension("ptx"), source.with_extension("ptx"))?;
+        atoll_pipeline::pack(&source, &source.with_extension("kg"), &options, &Silent)?;
+    }
     Ok(())
 }
 

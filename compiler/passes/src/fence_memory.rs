@@ -46,6 +46,7 @@
 mod bounds;
 mod gpu;
 mod plan;
+mod stranded;
 mod undefined;
 
 use crate::code::{Code, at, prepend, rebuild};
@@ -294,6 +295,7 @@ pub(crate) fn fence_memory(module: &mut Module, form: FenceForm) -> Result<Vec<F
         .filter(|f| f.kind == FunctionKind::Func && plans.contains_key(&f.name))
         .map(|f| f.name.clone())
         .collect();
+    stranded::remove_stranded(module, &extended);
     for item in &mut module.items {
         let fenced = matches!(&item.kind, ItemKind::Function(f) if plans.contains_key(&f.name));
         if fenced && let ItemKind::Function(function) = item.edit() {

@@ -56,7 +56,7 @@ impl TenantMemory {
     pub(super) fn of(self, memory_bytes: u64) -> u64 {
         match self {
             TenantMemory::Bytes(bytes) => bytes,
-            TenantMemory::Percent(percent) => memory_bytes / 100 * u64::from(percent),
+            TenantMemory::Percent(percent) => memory_bytes.saturating_mul(percent.into()) / 100,
         }
     }
 }

@@ -15,6 +15,8 @@ mod lanes;
 mod mps;
 #[path = "cuda/segment.rs"]
 mod segment;
+#[path = "cuda/tenants.rs"]
+mod tenants;
 
 use atoll_core::{DeviceOffset, Epoch, PreemptLevel};
 use atoll_device::{Device, DeviceError, FaultKind, LaunchStatus, Memory, ModuleImage, Modules, SubmitError};

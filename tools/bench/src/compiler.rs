@@ -175,21 +175,24 @@ mod with {
             let (kernel, variables) = (kernel.to_owned(), variables.to_vec());
             let question = Question::Launch { kernel, block, dynamic_shared_bytes, variables };
             let found: atoll_pipeline::LaunchSource = recompiler::ask(&question, ptx, limits)?;
-            let atoll_pipeline::LaunchSource { source, params, shared_bytes } = found;
-            Ok(LaunchSource { source, params, shared_bytes })
+            let atoll_pipeline::LaunchSource { source, params, shared_bytes, sm } = found;
+            Ok(LaunchSource { source, params, shared_bytes, sm })
         }
 
         fn pack_launch(
             &self,
             kernel: &LaunchSource,
             shape: LaunchShape<'_>,
+            kind: &str,
             destination: &Path,
         ) -> Result<(), CompileFailure> {
-            let LaunchSource { source, params, shared_bytes } = kernel.clone();
-            let source = atoll_pipeline::LaunchSource { source, params, shared_bytes };
+            let LaunchSource { source, params, shared_bytes, sm } = kernel.clone();
+            let source = atoll_pipeline::LaunchSource { source, params, shared_bytes, sm };
             let LaunchShape { kernel, block, dynamic_shared_bytes, variables } = shape;
             let shape = atoll_pipeline::LaunchShape { kernel, block, dynamic_shared_bytes, variables };
-            atoll_pipeline::pack_launch(&source, shape, &self.options.targets, destination).map_err(failure)
+            let is_of_kind = |target: &&Target| matches!(target, Target::Nvidia(_)) == (kind == "cuda");
+            let targets: Vec<Target> = self.options.targets.iter().filter(is_of_kind).copied().collect();
+            atoll_pipeline::pack_launch(&source, shape, &targets, destination).map_err(failure)
         }
 
         fn recompile(

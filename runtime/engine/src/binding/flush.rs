@@ -166,6 +166,9 @@ impl Flush {
         let blocks = grid.iter().try_fold(1_u64, |blocks, size| blocks.checked_mul((*size).into()));
         let blocks = blocks.filter(|blocks| (1..=FLUSH_BLOCKS_MAX).contains(blocks));
         let blocks = blocks.ok_or_else(|| format!("a grid has 1 to {FLUSH_BLOCKS_MAX} blocks"))?;
+        if ranges.constants.is_none() {
+            self.check_fence(kernel)?;
+        }
         let own = kernel.fence.map(|fence| fence.offset).or(kernel.preempt_offset).unwrap_or(kernel.params_bytes);
         if params.len() > own as usize {
             return Err(format!("{} bytes of parameters; the kernel takes at most {own}", params.len()));
@@ -179,19 +182,15 @@ impl Flush {
         let mut address_slots = AddressSlots::NONE;
         let mut addresses = Vec::new();
         if let Some(fence) = kernel.fence {
-            addresses.extend(ranges.addresses().map(|(at, site)| (fence.offset + at, site)));
             let dynamic = u64::from(fence.dynamic_shared_bytes).to_le_bytes();
-            for (at, mask) in ranges.masks() {
-                let at = fence.offset + at;
-                match mask {
-                    Some(mask) => self.write(start, at, &mask.to_le_bytes()),
-                    None => {
-                        let site = Site { space: Space::Mask, offset: 0 };
-                        self.relocations.push(Relocation { at: start + at as usize, site });
-                    }
-                }
-            }
             self.write(start, fence.offset + fence_params::DYNAMIC_SHARED, &dynamic[..4]);
+            for (at, mask) in ranges.masks() {
+                let mask = mask.unwrap_or_else(|| self.memory_bytes - 1);
+                self.write(start, fence.offset + at, &mask.to_le_bytes());
+            }
+            let own = Site { space: Space::State, offset: 0 };
+            let site = |site| if ranges.constants.is_some() { site } else { own };
+            addresses.extend(ranges.addresses().map(|(at, of_domain)| (fence.offset + at, site(of_domain))));
         }
         if let Some(base) = kernel.preempt_offset {
             let site = |offset| Site { space: Space::Invocation, offset };
@@ -222,6 +221,17 @@ impl Flush {
         }));
         self.launches.push(Some(LaunchLayout { grid, evicted_word, progress, variant: None }));
         Ok(())
+    }
+
+    /// Checks that a fence can enclose the session's memory. Where constants are in the memory of the
+    /// tenants, it encloses nothing else.
+    fn check_fence(&self, kernel: &KernelFacts) -> Result<(), String> {
+        let bytes = self.memory_bytes;
+        match (kernel.fence, bytes.is_power_of_two()) {
+            (Some(_), true) => Ok(()),
+            (None, _) => Err(format!("kernel '{}' has no fence", kernel.name)),
+            (_, false) => Err(format!("the session has {bytes} bytes of memory; a fence needs a power of two")),
+        }
     }
 
     fn code_index(&mut self, code: FunctionId) -> u32 {

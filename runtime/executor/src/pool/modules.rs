@@ -140,7 +140,7 @@ impl Domains for ExecutorPool {
     fn kernel_address(&self, at: DeviceOffset) -> Option<u64> {
         let (number, within) = split(at);
         if self.is_remote() {
-            return self.region_address(at);
+            return self.region_address(at).or_else(|| self.shared_address(at));
         }
         let domain = self.domains.iter().find(|domain| domain.number() == number)?;
         domain.local(within).map(|local| MEMORY_ADDRESS + local.0)
@@ -165,10 +165,10 @@ impl Domains for ExecutorPool {
         bytes: u64,
         address: Option<u64>,
     ) -> Result<(), DeviceError> {
-        let number = device_number(&self.info.name);
+        let (number, start) = (device_number(&self.info.name), self.start_address());
         let in_use = |address: u64| DeviceError::Unavailable(format!("the {bytes} bytes at {address:#x} are in use"));
         let Some((parts, start)) = self.parts(name)? else {
-            return match address.filter(|address| address.wrapping_sub(MEMORY_ADDRESS) != at.0) {
+            return match address.filter(|address| address.wrapping_sub(start) != at.0) {
                 Some(address) => Err(in_use(address)),
                 None => Ok(()),
             };
@@ -189,11 +189,8 @@ impl Domains for ExecutorPool {
     }
 
     fn offset_of(&self, name: &str, address: u64) -> Option<DeviceOffset> {
-        if self.has_parts(name) || self.is_remote() {
-            None
-        } else {
-            address.checked_sub(MEMORY_ADDRESS).map(DeviceOffset)
-        }
+        let start = (!self.has_parts(name)).then(|| self.start_address())?;
+        address.checked_sub(start).map(DeviceOffset)
     }
 
     fn reserve_address(&mut self, name: &str, address: u64, bytes: u64) {

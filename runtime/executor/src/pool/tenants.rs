@@ -99,6 +99,21 @@ impl ExecutorPool {
         Some(self.domains.first()?.executor()?.first().facts()?.memory_address)
     }
 
+    /// The address of an offset in the memory that has no regions. `None` on a device without regions,
+    /// where kernels are not fenced.
+    pub(super) fn shared_address(&self, at: DeviceOffset) -> Option<u64> {
+        self.regions.as_ref()?;
+        let (number, within) = split(at);
+        let domain = self.domains.first().filter(|domain| domain.number() == number)?;
+        Some(self.device_address()? + domain.local(within)?.0)
+    }
+
+    /// The address of the memory of domains without parts.
+    pub(super) fn start_address(&self) -> u64 {
+        // Without an executor, there is no address to which memory could return.
+        if self.is_remote() { self.device_address().unwrap_or_default() } else { MEMORY_ADDRESS }
+    }
+
     /// The parts of a domain with the address of the place 0; `None` if the domain has all memory.
     pub(super) fn parts(&mut self, name: &str) -> Result<Option<(&mut Parts, u64)>, DeviceError> {
         if self.has_region(name) {

@@ -23,23 +23,21 @@ fn launch<'a>(kernel: &'a KernelFacts, grid: [u32; 3], params: &'a [u8]) -> Piec
 }
 
 #[test]
-fn where_constants_are_in_the_memory_of_the_tenant_the_fence_has_one_range() {
+fn where_constants_are_in_the_memory_of_the_tenant_the_fence_encloses_the_session() {
     let ranges = FenceRanges { memory_mask: 0xffff, constants: None };
     let kernel = kernel();
     let binding = parts(ranges, 4096, &[launch(&kernel, [1, 1, 1], &[9; 12])]).unwrap();
-    let site = |space| Site { space, offset: 0 };
-    let of_fence: BTreeSet<(usize, u8)> = binding
-        .relocations
-        .iter()
-        .filter_map(|it| match it.site {
-            found if found == site(Space::Domain) => Some((it.at, 0)),
-            found if found == site(Space::Mask) => Some((it.at, 1)),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(of_fence, BTreeSet::from([(16, 0), (24, 1), (32, 0), (40, 1)]), "base and mask, twice");
+    let own = Site { space: Space::State, offset: 0 };
+    let bases: BTreeSet<usize> = binding.relocations.iter().filter(|it| it.site == own).map(|it| it.at).collect();
+    assert_eq!(bases, BTreeSet::from([16, 32]));
+    assert_eq!([24, 40].map(|at| binding.params[at..at + 8] == 4095_u64.to_le_bytes()), [true; 2], "the masks");
     let Work::Launch(template) = &binding.work[0] else { panic!("a launch") };
     assert_eq!([2, 3, 4, 5].map(|slot| template.address_slots.contains(slot)), [true, false, true, false]);
+    let refused =
+        |bytes, kernel: &KernelFacts| parts(ranges, bytes, &[launch(kernel, [1, 1, 1], &[9; 12])]).unwrap_err();
+    assert!(refused(4097, &kernel).ends_with("a fence needs a power of two"));
+    let plain = KernelFacts { name: "plain".into(), params_bytes: 12, ..KernelFacts::default() };
+    assert!(refused(4096, &plain).ends_with("kernel 'plain' has no fence"));
 }
 
 #[test]

@@ -285,7 +285,7 @@ mod tests {
         let (_memory, tensors) = retained(&requests);
         let (send, saved) = channel::<()>();
         let waits = send.clone();
-        tensors[0].save(Box::new(move || drop(waits.send(()))));
+        tensors[0].save(Box::new(move || waits.send(()).expect("the test waits")));
         requests.close();
         tensors[0].save(Box::new(move || send.send(()).expect("the test waits")));
         assert_eq!(saved.iter().count(), 1, "the first one is dropped, and the second one is told at once");

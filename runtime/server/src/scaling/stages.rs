@@ -33,7 +33,10 @@ async fn save_inputs_of_others(app: &App, request: &ChainRequest, device: Option
         let StageInput::Retained(tensor) = input else { continue };
         if tensor.saved().is_none() && Some(tensor.device()) != device {
             let (done, saved) = oneshot::channel();
-            tensor.save(Box::new(move || drop(done.send(()))));
+            tensor.save(Box::new(move || {
+                // Nobody waits if the call was cancelled.
+                let _ = done.send(());
+            }));
             // If it is lost, the device of the call says so.
             let _ = saved.await;
         }

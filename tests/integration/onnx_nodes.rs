@@ -90,7 +90,7 @@ fn all_run(script: &str, count: usize) -> Result<()> {
 /// Runtime.
 #[test]
 fn strings_answer_as_onnx_runtime_does() -> Result<()> {
-    all_run("string_cases.py", 45)
+    all_run("string_cases.py", 47)
 }
 
 /// Support vector machines answer labels, scores and probabilities as ONNX Runtime does, among them

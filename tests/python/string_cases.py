@@ -117,6 +117,12 @@ def tables(out):
     write(out, "names_to_names", encoder(keys_strings=COLORS, values_strings=["r", "g", "b"], default_string="?"), {"x": words}, ["y"])
     write(out, "names_to_numbers", encoder(keys_strings=COLORS, values_int64s=unknown), {"x": words}, ["y"], symbols={"x": ["N"]})
     write(out, "numbers_to_names", encoder(keys_int64s=unknown, values_strings=COLORS), {"x": numbers}, ["y"])
+    random = np.random.default_rng(7)
+    many = [f"word {number}" for number in random.permutation(37)]
+    known_and_not = texts(*(f"word {number}" for number in range(-2, 40)))
+    write(out, "many_names", encoder(keys_strings=many, values_int64s=list(range(37))), {"x": known_and_not}, ["y"], symbols={"x": ["N"]})
+    keys = random.choice(np.arange(-60, 60), 50, False).astype(np.int64)
+    write(out, "many_numbers", encoder(keys_int64s=keys.tolist(), values_floats=random.random(50).tolist()), {"x": np.arange(-62, 62)}, ["y"])
     floats = np.array([0.5, np.nan, 2.0], np.float32)
     write(out, "floats_to_names", encoder(keys_floats=[0.5, float("nan")], values_strings=["half", "none"]), {"x": floats}, ["y"])
     write(out, "one_hot", [node("OneHotEncoder", ["x"], ["y"], ML, cats_strings=COLORS)], {"x": words}, ["y"])

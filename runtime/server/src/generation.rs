@@ -8,7 +8,7 @@
 //! steps.
 
 use crate::tensors::dtype_of;
-use atoll_engine::{InputTensor, InvocationResult, InvokeError, OutputTensor};
+use atoll_engine::{InputTensor, InvokeError, OutputTensor};
 use atoll_protocol::{DataType, Parameters, ProtocolError, TensorMetadata, to_f64};
 use serde::Deserialize;
 use std::num::NonZeroU32;
@@ -251,15 +251,15 @@ impl Generation {
         self.decoder.inputs.iter().map(one).collect()
     }
 
-    /// Notes the result of the step, and returns the token that it generated.
+    /// Notes the outputs of the step, and returns the token that it generated.
     ///
     /// # Errors
     /// If the model gave no logits, or none that is a number.
-    pub(crate) fn note(&mut self, result: &InvocationResult) -> Result<Token, InvokeError> {
+    pub(crate) fn note(&mut self, outputs: &[OutputTensor]) -> Result<Token, InvokeError> {
         let (index, datatype) = self.decoder.logits;
-        let found = result.outputs.get(index).and_then(|logits| last_row(logits, datatype));
+        let found = outputs.get(index).and_then(|logits| last_row(logits, datatype));
         let id = found.and_then(|row| largest(&to_f64(datatype, row))).ok_or_else(|| {
-            let shape = result.outputs.get(index).map(|logits| logits.shape.clone()).unwrap_or_default();
+            let shape = outputs.get(index).map(|logits| logits.shape.clone()).unwrap_or_default();
             InvokeError::BadInput(format!(
                 "the model cannot generate a token: its logits have the shape {shape:?} and no largest value; the shape \
                  has to be [1, tokens, vocabulary], and a value a number"
@@ -280,7 +280,10 @@ impl Generation {
 
 /// The bytes of the logits of the last token.
 fn last_row(logits: &OutputTensor, datatype: DataType) -> Option<&[u8]> {
-    let [1, tokens @ 1.., vocabulary @ 1..] = logits.shape[..] else { return None };
+    let [1, tokens, vocabulary] = logits.shape[..] else { return None };
+    if tokens < 1 || vocabulary < 1 {
+        return None;
+    }
     let row = usize::try_from(vocabulary).ok()?.checked_mul(datatype.element_bytes()?)?;
     let start = usize::try_from(tokens - 1).ok()?.checked_mul(row)?;
     logits.bytes.get(start..start.checked_add(row)?)

@@ -1,5 +1,4 @@
 use super::*;
-use atoll_engine::{DeviceId, InvocationTiming};
 
 fn tensor(name: &str, datatype: DataType, shape: &[i64]) -> TensorMetadata {
     TensorMetadata { name: name.into(), datatype, shape: shape.to_vec(), symbols: Vec::new() }
@@ -33,23 +32,11 @@ fn parameters(json: &str) -> Parameters {
     serde_json::from_str(json).unwrap()
 }
 
-/// A result with the logits of several tokens, as FP16 with the bits of small whole numbers.
-fn result(rows: &[[u16; 3]]) -> InvocationResult {
+/// Outputs with the logits of several tokens, as the bits of FP16.
+fn result(rows: &[[u16; 3]]) -> Vec<OutputTensor> {
     let bytes = rows.iter().flatten().flat_map(|bits| bits.to_le_bytes()).collect();
     let logits = OutputTensor { shape: vec![1, rows.len() as i64, 3], bytes };
-    InvocationResult {
-        outputs: vec![OutputTensor { shape: vec![1, 1, 8], bytes: vec![0; 32] }, logits],
-        timing: InvocationTiming::default(),
-        entered_ns: 0,
-        preemptions: 0,
-        device: DeviceId(0),
-        task: None,
-        placed: None,
-        cold_start: false,
-        load_ns: 0,
-        batch: 1,
-        launches: Vec::new(),
-    }
+    vec![OutputTensor { shape: vec![1, 1, 8], bytes: vec![0; 32] }, logits]
 }
 
 /// One, two and not a number in FP16.
@@ -120,7 +107,7 @@ fn mistakes_of_a_request_are_named() {
 fn a_result_without_a_largest_logit_is_an_error() {
     let misshapen = |shape: &[i64]| {
         let mut result = result(&[[0; 3]]);
-        result.outputs[1].shape = shape.to_vec();
+        result[1].shape = shape.to_vec();
         result
     };
     let all = [result(&[[NAN; 3]]), misshapen(&[1, 3]), misshapen(&[2, 1, 3]), misshapen(&[1, 1, 0])];

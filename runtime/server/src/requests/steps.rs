@@ -38,7 +38,7 @@ pub(super) async fn generate(
         let request = InvocationRequest { inputs: generation.inputs(), deadline, ..invocation.clone() };
         let result = step(app, permit, model, &mut turn, request, urgency).await?;
         preemptions += result.preemptions;
-        let token = generation.note(&result)?;
+        let token = generation.note(&result.outputs)?;
         if token.is_last {
             return Ok(InvocationResult { outputs: vec![generation.output()], preemptions, ..result });
         }

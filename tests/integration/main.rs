@@ -41,6 +41,7 @@ mod gpu_engine;
 mod gpu_probe;
 mod graphs;
 mod grpc;
+mod handover;
 mod hip;
 mod hip_engine;
 mod hostile;

@@ -183,6 +183,9 @@ fn stages_follow_their_inputs_unless_their_function_is_elsewhere() -> Result<()>
     }
     ensure!(moved(&mut client, "twice")? == (48, 0), "{:?}", moved(&mut client, "twice"));
     ensure!(moved(&mut client, "apart")? == (0, 48), "{:?}", moved(&mut client, "apart"));
-    ensure!(metric(&setup.daemon, "atoll_pool_placements_total{why=\"input\"}")? == 6.0, "the second stages of `twice`");
+    ensure!(
+        metric(&setup.daemon, "atoll_pool_placements_total{why=\"input\"}")? == 6.0,
+        "the second stages of `twice`"
+    );
     Ok(())
 }

@@ -42,6 +42,7 @@ mod gpu_probe;
 mod gpu_tenants;
 mod graphs;
 mod grpc;
+mod handover;
 mod hip;
 mod hip_engine;
 mod hostile;

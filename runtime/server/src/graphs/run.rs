@@ -90,6 +90,7 @@ pub(crate) async fn run_graph(
         outputs: vec![Vec::new(); work.works.len()],
         remaking: BTreeSet::new(),
         remade: BTreeSet::new(),
+        unbound: BTreeSet::new(),
         stalled: BTreeSet::new(),
         progress,
         ticket,
@@ -131,6 +132,8 @@ struct Ended {
     /// The device that the stage was bound to; `None` if any could run it.
     given_to: Option<DeviceId>,
     is_planned: bool,
+    /// Whether it was bound to the device because an input was there.
+    follows_input: bool,
     /// Bytes of its inputs that other functions made.
     intermediate_bytes: u64,
     took: Duration,
@@ -161,6 +164,8 @@ struct Run<'a> {
     remaking: BTreeSet<usize>,
     /// Stages whose inputs were made again.
     remade: BTreeSet<usize>,
+    /// Stages that are not bound to the device of an input any more.
+    unbound: BTreeSet<usize>,
     /// Stages that wait for inputs that are made again.
     stalled: BTreeSet<usize>,
     progress: Progress,
@@ -197,18 +202,16 @@ impl Run<'_> {
             if self.progress.is_done() {
                 return self.result();
             }
-            let Ended { stage, version, given_to, is_planned, intermediate_bytes, took, result } =
-                self.next_end().await?;
-            if let StageWork::Function(callee) = &self.work.works[stage] {
-                callee.version(version).note(result.is_ok(), took);
+            let ended = self.next_end().await?;
+            if let StageWork::Function(callee) = &self.work.works[ended.stage] {
+                callee.version(ended.version).note(ended.result.is_ok(), ended.took);
             }
-            let result = match result {
-                Err(_) if self.may_run_elsewhere(given_to, is_planned) || self.lost_its_inputs(stage) => {
-                    self.start(stage, Place::default())?;
-                    continue;
-                }
-                other => other.map_err(|error| self.of_stage(stage, error))?,
-            };
+            if self.runs_again(&ended) {
+                self.start(ended.stage, Place::default())?;
+                continue;
+            }
+            let Ended { stage, given_to, is_planned, intermediate_bytes, took, result, .. } = ended;
+            let result = result.map_err(|error| self.of_stage(stage, error))?;
             let StageResult { outputs, timing, preemptions, cold_start, device, handed_over_bytes } = result;
             self.work.note_moved(handed_over_bytes, intermediate_bytes.saturating_sub(handed_over_bytes));
             let ran = Ran { stage, device, given_to, took, timing, cold_start, is_planned };
@@ -288,6 +291,18 @@ impl Run<'_> {
         let Some(place) = self.called.remove(&stage) else { return Ok(()) };
         self.ready.remove(&stage);
         self.start(stage, place)
+    }
+
+    /// Whether a stage that has ended has failed and runs again: on another device, or with inputs
+    /// that are made again.
+    fn runs_again(&mut self, ended: &Ended) -> bool {
+        let Err(error) = &ended.result else { return false };
+        // A pool would have sent it to another device.
+        let is_given_back = matches!(error, InvokeError::Unavailable(_) | InvokeError::ExecutorLost(_));
+        if ended.follows_input && is_given_back {
+            return self.unbound.insert(ended.stage);
+        }
+        self.may_run_elsewhere(ended.given_to, ended.is_planned) || self.lost_its_inputs(ended.stage)
     }
 
     /// Whether a failed stage may run on another device. True if the device that it was bound to is

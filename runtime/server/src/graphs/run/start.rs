@@ -22,6 +22,7 @@ struct Started {
     stage: usize,
     version: usize,
     place: Place,
+    follows_input: bool,
     /// Bytes of its inputs that other functions made.
     intermediate_bytes: u64,
     begun: Instant,
@@ -29,7 +30,7 @@ struct Started {
 
 impl Started {
     fn new(stage: usize, place: Place) -> Started {
-        Started { stage, version: 0, place, intermediate_bytes: 0, begun: Instant::now() }
+        Started { stage, version: 0, place, follows_input: false, intermediate_bytes: 0, begun: Instant::now() }
     }
 
     fn ended(self, result: Result<StageResult, InvokeError>) -> Ended {
@@ -38,6 +39,7 @@ impl Started {
             version: self.version,
             given_to: self.place.device,
             is_planned: self.place.turn.is_some(),
+            follows_input: self.follows_input,
             intermediate_bytes: self.intermediate_bytes,
             took: self.begun.elapsed(),
             result,
@@ -82,12 +84,15 @@ impl Run<'_> {
     ) -> Result<(), InvokeError> {
         let version = callee.choose(&self.id);
         let model = callee.version(version).current()?;
-        let mut why = if place.turn.is_some() { Why::Reserved } else { Why::Measured };
-        if place.device.is_none() {
-            (place.device, why) = (self.holder(stage, &model), Why::Input);
-        }
+        let holder = self.holder(stage, &model).filter(|_| place.device.is_none());
+        let why = match (&place.turn, holder) {
+            (Some(_), _) => Why::Reserved,
+            (None, None) => Why::Measured,
+            (None, Some(_)) => Why::Input,
+        };
+        place.device = place.device.or(holder);
         let device = place.device.map(|device| (device, why));
-        let started = Started { version, ..Started::new(stage, place) };
+        let started = Started { version, follows_input: holder.is_some(), ..Started::new(stage, place) };
         let (inputs, intermediate_bytes) = self.function_inputs(stage, callee, started.place.device)?;
         let started = Started { intermediate_bytes, ..started };
         let (used, retain) = (self.work.used[stage].clone(), self.work.retain[stage].clone());
@@ -112,7 +117,7 @@ impl Run<'_> {
 
     /// The device to which a stage is bound because its largest input is there.
     fn holder(&self, stage: usize, model: &Model) -> Option<DeviceId> {
-        if self.engine.devices().len() == 1 {
+        if self.engine.devices().len() == 1 || self.unbound.contains(&stage) {
             return None;
         }
         let sources = self.work.graph.stages()[stage].inputs.iter();

@@ -18,8 +18,8 @@ const TEXT_BYTES: usize = 96;
 /// Why NVML lists no GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NvmlError {
-    /// The library is not installed.
-    #[error("NVIDIA's management library is not installed ({0})")]
+    /// The library is not installed, or too old.
+    #[error("NVIDIA's management library cannot be loaded ({0})")]
     Absent(String),
     /// A call failed.
     #[error("NVIDIA's management library failed: `{call}` returned {code}")]

@@ -59,6 +59,9 @@ cp -r tests/kernels/cases.toml tests/kernels/ptx "$folder/kernels/"
 mkdir -p "$folder/check"
 cp tools/gpu-check/models/model-check tools/gpu-check/models/*.py tests/python/oracle.py "$folder/check/"
 cp -r tests/fixtures/architectures "$folder/check/"
+# Newer packages of onnx come without their cases.
+cases=$(echo "${ATOLL_VENV:-$HOME/.cache/atoll/venv}"/lib/python*/site-packages/onnx/backend/test/data/node)
+[ ! -d "$cases" ] || cp -r "$cases" "$folder/check/"
 
 for program in "$folder"/bin/*; do
     if ldd "$program" | grep -qiE 'llvm|libcuda'; then

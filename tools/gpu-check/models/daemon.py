@@ -1,9 +1,11 @@
 """Compiles models and runs them in a daemon of their own, over HTTP, with tensors in binary form."""
 
+import ctypes
 import http.client
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import time
 
@@ -21,6 +23,15 @@ PLAIN = {
     "FP16": np.float16, "BF16": ml_dtypes.bfloat16, "FP32": np.float32, "FP64": np.float64,
 }
 NAMES = {np.dtype(dtype): name for name, dtype in PLAIN.items()}
+
+
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent():
+    """A daemon whose worker is killed must not keep the GPU."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Refused(Exception):
@@ -76,7 +87,7 @@ def from_wire(datatype, shape, data, like=None):
 class Daemon:
     """`atoll serve` with an empty repository. Starts again after a crash."""
 
-    def __init__(self, atoll, device, folder, memory="2G"):
+    def __init__(self, atoll, device, folder, memory="512M"):
         self.atoll, self.device, self.memory, self.process = atoll, device, memory, None
         self.folder = pathlib.Path(folder)
         self.repository = self.folder / "repository"
@@ -95,7 +106,8 @@ class Daemon:
         log = open(self.folder / "daemon.log", "ab")
         environment = dict(os.environ, ATOLL_LOG="warn", **places)
         self.process = subprocess.Popen(
-            list(map(str, command)), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            list(map(str, command)), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+            preexec_fn=end_with_parent,
         )
         log.close()
         end = time.monotonic() + READY

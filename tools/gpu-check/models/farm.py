@@ -14,6 +14,9 @@ import time
 from daemon import Daemon, Failed, Refused
 
 
+START_ATTEMPTS = 5
+
+
 def arguments(description):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--atoll", default=str(pathlib.Path(__file__).resolve().parents[1] / "bin/atoll"))
@@ -39,27 +42,39 @@ def target_of(device):
         return "nvidia:sm_75"
 
 
-def work(check, options, names, results, number, folder):
+def started(options, folder):
+    """A daemon. A GPU may need some time until it has freed the memory of processes that just ended."""
+    for attempt in range(START_ATTEMPTS):
+        try:
+            return Daemon(options.atoll, options.device, folder)
+        except Failed:
+            if attempt + 1 == START_ATTEMPTS:
+                raise
+            time.sleep(2)
+
+
+def work(check, options, names, taken, results, folder):
     """A worker: takes names until none is left."""
     try:
-        daemon = Daemon(options.atoll, options.device, pathlib.Path(folder) / str(number))
+        daemon = started(options, folder)
     except Failed as error:
         results.put((None, {"outcome": "error", "reason": str(error)}))
         return
     while time.monotonic() < options.end:
-        try:
-            name = names.get_nowait()
-        except queue.Empty:
+        with taken.get_lock():
+            index = taken.value
+            taken.value += 1
+        if index >= len(names):
             break
         began = time.monotonic()
         try:
-            row = check(daemon, name, options)
+            row = check(daemon, names[index], options)
         except Refused as error:
             row = {"outcome": "refused", "reason": str(error)}
         except Exception as error:  # a defect of one check must not end the others
             row = {"outcome": "error", "reason": str(error) if isinstance(error, Failed) else repr(error)}
         row["seconds"] = round(time.monotonic() - began, 3)
-        results.put((name, row))
+        results.put((names[index], row))
     daemon.stop()
 
 
@@ -68,34 +83,42 @@ def run(check, names, options):
     options.target = options.target or target_of(options.device)
     options.end = time.monotonic() + options.seconds
     context = multiprocessing.get_context("fork")
-    pending, results = context.Queue(), context.Queue()
-    for name in names:
-        pending.put(name)
-    folder = tempfile.mkdtemp(prefix="atoll-checks-")
-    shared = (check, options, pending, results)
-    workers = [context.Process(target=work, args=(*shared, number, folder)) for number in range(options.workers)]
+    taken, results = context.Value("l", 0), context.Queue()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="atoll-checks-"))
+    workers = [
+        context.Process(target=work, args=(check, options, names, taken, results, folder / str(number)))
+        for number in range(min(options.workers, max(1, len(names))))
+    ]
     for worker in workers:
         worker.start()
-    rows = {}
-    # What has begun in time may take a little longer.
-    while len(rows) < len(names) and time.monotonic() < options.end + 30:
-        try:
-            name, row = results.get(timeout=0.5)
-            if name is None:
-                print(f"a worker could not start: {row['reason']}")
-            else:
-                rows[name] = row
-        except queue.Empty:
-            if not any(worker.is_alive() for worker in workers):
-                break
+    rows = collected(names, workers, results, options.end + 30)
     for worker in workers:
         worker.join(timeout=5)
         if worker.is_alive():
             worker.kill()
     shutil.rmtree(folder, ignore_errors=True)
     for name in names:
-        rows.setdefault(name, {"outcome": "not run", "reason": "out of time"})
+        rows.setdefault(name, {"outcome": "not run", "reason": "out of time, or no worker"})
     pathlib.Path(options.output).write_text(json.dumps({"target": options.target, "rows": rows}, indent=1))
+    return rows
+
+
+def collected(names, workers, results, end):
+    """The rows of the workers, until `end`: what has begun in time may take a little longer."""
+    rows = {}
+    while len(rows) < len(names) and time.monotonic() < end:
+        # Looked up first: a worker that has ended has sent everything.
+        running = any(worker.is_alive() for worker in workers)
+        try:
+            name, row = results.get(timeout=0.5)
+        except queue.Empty:
+            if not running:
+                break
+            continue
+        if name is None:
+            print(f"a worker could not start: {row['reason']}")
+        else:
+            rows[name] = row
     return rows
 
 
@@ -109,4 +132,4 @@ def summarise(title, rows, began):
     bad = [(name, row) for name, row in sorted(rows.items()) if row["outcome"] in ("wrong", "error")]
     for name, row in bad[:60]:
         print(f"  {row['outcome']}  {name}: {row['reason'][:240]}")
-    return not bad
+    return bool(rows) and not bad and "not run" not in counts

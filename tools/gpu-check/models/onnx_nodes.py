@@ -3,7 +3,7 @@
 
 onnx_nodes.py --output FILE.json [--device cuda:0] [--filter REGEX]
 
-Needs the package `onnx` with its cases. The rules are those of tests/integration/onnx_nodes.rs: a case that is refused with all inputs open runs with all but the first as
+Needs the package `onnx`, and its cases: in a folder `node` beside this script, or else in the package. The rules are those of tests/integration/onnx_nodes.rs: a case that is refused with all inputs open runs with all but the first as
 constants, as exporters write axes and sizes. Exit status 1 if a case is wrong or fails.
 """
 
@@ -29,7 +29,8 @@ RELATIVE = {"bfloat16": 1e-2, "float16": 2e-3}
 
 
 def folder_of_cases():
-    return pathlib.Path(onnx.__file__).parent / "backend/test/data/node"
+    beside = pathlib.Path(__file__).resolve().parent / "node"
+    return beside if beside.is_dir() else pathlib.Path(onnx.__file__).parent / "backend/test/data/node"
 
 
 def read(data, value):
@@ -161,6 +162,8 @@ def main():
     began = time.monotonic()
     pattern = re.compile(options.filter)
     folders = sorted(path.parent.name for path in folder_of_cases().glob("*/model.onnx"))
+    if not folders:
+        sys.exit(f"{folder_of_cases()} has no cases")
     rows = farm.run(check, [name for name in folders if pattern.search(name)], options)
     sys.exit(0 if farm.summarise("ONNX node cases", rows, began) else 1)
 

@@ -177,7 +177,7 @@ fn a_grpc_stream_has_an_answer_for_each_token() {
     let daemon = daemon(SETTINGS);
     let three = ("max_tokens", ParameterChoice::Int64Param(3));
     let empty_final = ("triton_enable_empty_final_response", ParameterChoice::BoolParam(true));
-    let requests = [message("a", &[1], &[three.clone()]), message("b", &[3, 4], &[three, empty_final])];
+    let requests = [message("a", &[1], std::slice::from_ref(&three)), message("b", &[3, 4], &[three, empty_final])];
     let mut client = daemon.client();
     let stream = daemon.block_on(client.model_stream_infer(tokio_stream::iter(requests))).unwrap().into_inner();
     let answers: Vec<_> = daemon.block_on(stream.collect());

@@ -94,7 +94,7 @@ impl Gpu {
     }
 }
 
-fn pack_for_gpu(manifest: &Path, output: &Path) -> Result<()> {
+pub(crate) fn pack_for_gpu(manifest: &Path, output: &Path) -> Result<()> {
     let options = CompileOptions { targets: vec![Target::NVIDIA], ..CompileOptions::default() };
     Ok(pack(manifest, output, &options, &Silent).map(drop)?)
 }

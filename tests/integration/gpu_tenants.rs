@@ -1,5 +1,5 @@
 //! Functions of tenants on a GPU: each tenant has a region of its memory, and a kernel that leaves the
-//! region fails its own request alone. The GPU is the stand-in driver.
+//! region fails its own request alone. The GPUs are the stand-ins for the drivers.
 
 use crate::control::refusal;
 use crate::cuda::environment;
@@ -11,6 +11,7 @@ use atoll_client::{Call, Class, Client, DataType, Deploy, RefusalKind, Tensor};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::chaos::grind;
 use atoll_tests::stand_in;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Every word of the victim's constant.
@@ -36,25 +37,46 @@ enum Prowl {
     Trap,
 }
 
-/// A daemon on a GPU, with `affine` in its repository.
+/// A daemon on a GPU, and `affine` as a bundle for it.
 struct Gpu {
     folder: tempfile::TempDir,
     daemon: Daemon,
+    target: Target,
 }
 
 impl Gpu {
+    /// An NVIDIA GPU with 256 MiB of memory.
     fn start(options: &[&str], config: &str) -> Result<Gpu> {
         let folder = tempfile::tempdir()?;
+        stand_in::install(folder.path())?;
+        let environment = environment(folder.path(), "");
+        let device = ["--device", "cuda", "--memory-limit", "256M"];
+        Gpu::start_in(folder, Target::NVIDIA, &[&device[..], options].concat(), config, &environment)
+    }
+
+    /// An AMD GPU with 64 MiB of memory.
+    fn start_amd(config: &str) -> Result<Gpu> {
+        let folder = tempfile::tempdir()?;
+        let environment = stand_in::hip_environment(folder.path(), "")?;
+        let device = ["--device", "hip:0", "--memory-limit", "64M"];
+        Gpu::start_in(folder, "amd:gfx90a".parse()?, &device, config, &environment)
+    }
+
+    fn start_in(
+        folder: tempfile::TempDir,
+        target: Target,
+        options: &[&str],
+        config: &str,
+        environment: &[(&'static str, OsString)],
+    ) -> Result<Gpu> {
         let repository = folder.path().join("repository");
         std::fs::create_dir(&repository)?;
-        pack_for_gpu(&manifest("affine"), &repository.join("affine.kg"))?;
-        stand_in::install(folder.path())?;
+        pack_for(target, &manifest("affine"), &folder.path().join("affine.kg"))?;
         std::fs::write(folder.path().join("atoll.toml"), config)?;
         let config = folder.path().join("atoll.toml").display().to_string();
-        let all = ["--device", "cuda", "--memory-limit", "256M", "--config", config.as_str()];
-        let environment = environment(folder.path(), "");
-        let daemon = Daemon::start_in(&repository, folder.path(), &[&all[..], options].concat(), &environment)?;
-        Ok(Gpu { folder, daemon })
+        let options = [options, &["--config", config.as_str()]].concat();
+        let daemon = Daemon::start_in(&repository, folder.path(), &options, environment)?;
+        Ok(Gpu { folder, daemon, target })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -76,7 +98,7 @@ impl Gpu {
                 let source = manifest(function).with_extension(extension);
                 std::fs::copy(source, folder.join(function).with_extension(extension))?;
             }
-            pack_for_gpu(&folder.join(function).with_extension("toml"), &folder.join("function.kg"))?;
+            pack_for(self.target, &folder.join(function).with_extension("toml"), &folder.join("function.kg"))?;
         }
         Ok(folder.join("function.kg"))
     }
@@ -89,13 +111,17 @@ impl Gpu {
         self.pack("prowl", "own.bin", &[OWN; 1024])
     }
 
+    fn faulty(&self) -> Result<PathBuf> {
+        self.pack("faulty", "unused.bin", &[])
+    }
+
     fn executors(&self) -> Result<Vec<i32>> {
         children(self.daemon.process().id() as i32)
     }
 }
 
-pub(crate) fn pack_for_gpu(manifest: &Path, output: &Path) -> Result<()> {
-    let options = CompileOptions { targets: vec![Target::NVIDIA], ..CompileOptions::default() };
+pub(crate) fn pack_for(target: Target, manifest: &Path, output: &Path) -> Result<()> {
+    let options = CompileOptions { targets: vec![target], ..CompileOptions::default() };
     Ok(pack(manifest, output, &options, &Silent).map(drop)?)
 }
 
@@ -150,12 +176,10 @@ fn a_kernel_that_leaves_its_region_fails_alone() -> Result<()> {
     let mut intruder = gpu.client_of("intruder")?;
     let mut own = Client::connect(&gpu.path("atoll.sock"))?;
     victim.deploy(&gpu.vault()?, &named("vault"))?;
-    victim.deploy(&gpu.path("repository/affine.kg"), &named("line"))?;
-    own.deploy(&gpu.path("repository/affine.kg"), &named("own"))?;
+    victim.deploy(&gpu.path("affine.kg"), &named("line"))?;
+    own.deploy(&gpu.path("affine.kg"), &named("own"))?;
     intruder.deploy(&gpu.prowl()?, &named("prowl"))?;
-    let bundle = gpu.path("faulty.kg");
-    pack_for_gpu(&manifest("faulty"), &bundle)?;
-    intruder.deploy(&bundle, &named("faulty"))?;
+    intruder.deploy(&gpu.faulty()?, &named("faulty"))?;
     let executors = gpu.executors()?;
     let mut salt = 0;
     let mut others = || -> Result<()> {
@@ -182,6 +206,24 @@ fn a_kernel_that_leaves_its_region_fails_alone() -> Result<()> {
     let shared = prowl(&mut intruder, Prowl::MisalignedShared, 0)?.map_err(anyhow::Error::msg)?;
     ensure!(shared == (0..1024).collect::<Vec<u32>>(), "{:?}", &shared[..8]);
     ensure!(gpu.executors()? == executors, "the process of the GPU was replaced");
+    Ok(())
+}
+
+/// The fence of AMD GPUs traps, which ends one launch there.
+#[test]
+fn a_kernel_that_leaves_its_region_fails_alone_on_an_amd_gpu() -> Result<()> {
+    let gpu = Gpu::start_amd("[tenant.victim]\n[tenant.intruder]\n")?;
+    let (mut victim, mut intruder) = (gpu.client_of("victim")?, gpu.client_of("intruder")?);
+    victim.deploy(&gpu.path("affine.kg"), &named("line"))?;
+    intruder.deploy(&gpu.faulty()?, &named("faulty"))?;
+    affine(&mut victim, "line")?;
+    let executors = gpu.executors()?;
+    for mode in [1, 3, 4] {
+        let said = faulty(&mut intruder, mode)?;
+        ensure!(said.contains("kernel 'faulty' faulted"), "mode {mode}: {said}");
+        affine(&mut victim, "line")?;
+    }
+    ensure!(gpu.executors()? == executors, "a process of the GPU was replaced");
     Ok(())
 }
 
@@ -252,8 +294,7 @@ fn a_region_is_cleared_before_another_tenant_gets_it() -> Result<()> {
 fn fenced_functions_are_preempted_and_go_on() -> Result<()> {
     let gpu = Gpu::start(&[], "[tenant.urgent]\n[tenant.slow]\n")?;
     let (mut urgent, mut slow) = (gpu.client_of("urgent")?, gpu.client_of("slow")?);
-    let bundle = gpu.path("repository/affine.kg");
-    urgent.deploy(&bundle, &Deploy { class: Some(Class::RealTime), ..named("line") })?;
+    urgent.deploy(&gpu.path("affine.kg"), &Deploy { class: Some(Class::RealTime), ..named("line") })?;
     let table: Vec<u32> = grind::bytes(&grind::table(1)).as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
     slow.deploy(&gpu.pack("grind", "c.bin", &table)?, &named("grind"))?;
     let x = [7; 4096];

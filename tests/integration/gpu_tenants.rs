@@ -120,7 +120,7 @@ impl Gpu {
     }
 }
 
-fn pack_for(target: Target, manifest: &Path, output: &Path) -> Result<()> {
+pub(crate) fn pack_for(target: Target, manifest: &Path, output: &Path) -> Result<()> {
     let options = CompileOptions { targets: vec![target], ..CompileOptions::default() };
     Ok(pack(manifest, output, &options, &Silent).map(drop)?)
 }

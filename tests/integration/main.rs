@@ -22,6 +22,7 @@ mod control;
 mod control_flow;
 mod corpus;
 mod cuda;
+mod cuda_gpu;
 mod cuda_network;
 mod cuda_resume;
 mod cuda_sessions;

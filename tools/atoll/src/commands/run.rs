@@ -82,7 +82,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     tenant: Option<Tenant>,
 
-    /// Device of the daemon [default: its first host device]
+    /// Device of the daemon [default: its first host device, or else its first NVIDIA GPU]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 

@@ -261,8 +261,8 @@ impl Generation {
         let id = found.and_then(|row| largest(&to_f64(datatype, row))).ok_or_else(|| {
             let shape = outputs.get(index).map(|logits| logits.shape.clone()).unwrap_or_default();
             InvokeError::BadInput(format!(
-                "the model cannot generate a token: its logits have the shape {shape:?} and no largest value; the shape \
-                 has to be [1, tokens, vocabulary], and a value a number"
+                "the model cannot generate a token: its logits have the shape {shape:?} and no largest value; the \
+                 shape has to be [1, tokens, vocabulary], and a value a number"
             ))
         })?;
         self.past += self.step.len();

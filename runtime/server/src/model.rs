@@ -362,8 +362,8 @@ impl Model {
         self.keeps_state() || self.settings.runs_sequences
     }
 
-    /// Whether its requests are answered on streams only: a request may have several answers, or the
-    /// settings say so. Ensembles do not honour the setting.
+    /// Whether its requests are answered on streams only: a request may have several answers, or
+    /// the settings say so. Ensembles do not honour the setting.
     pub(crate) fn is_decoupled(&self) -> bool {
         self.decoder.is_some() || self.settings.decoupled && self.ensemble.is_none()
     }

@@ -24,8 +24,8 @@ pub struct ComputedInput {
     pub bytes: Vec<u8>,
 }
 
-/// An input of the client: its shape, and its elements, which are codes if it has strings. `None` if
-/// it is not in host memory.
+/// An input of the client: its shape, and its elements, which are codes if it has strings. `None`
+/// if it is not in host memory.
 pub type GivenCodes<'a> = Option<(&'a [i64], &'a [u8])>;
 
 /// An operand: its shape and the codes of its elements.

@@ -209,7 +209,8 @@ impl StringOp {
     /// Checks its regular expressions and its type of numbers.
     ///
     /// # Errors
-    /// An expression is not valid, or there are too many; or strings do not name numbers of the type.
+    /// An expression is not valid, or there are too many; or strings do not name numbers of the
+    /// type.
     pub fn check(&self) -> Result<(), String> {
         match self {
             StringOp::Parse { to } if !has_texts(*to) => Err(format!("strings do not name numbers of type {to}")),

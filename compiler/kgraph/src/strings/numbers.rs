@@ -119,7 +119,8 @@ pub fn number(text: &str, to: DType) -> Option<Vec<u8>> {
     read(text.as_bytes(), to, &mut bytes).map(|()| bytes)
 }
 
-/// The texts of little-endian elements of a type. `None` if the host writes no numbers of this type.
+/// The texts of little-endian elements of a type. `None` if the host writes no numbers of this
+/// type.
 pub fn texts(elements: &[u8], from: DType) -> Option<Vec<String>> {
     if !has_texts(from) {
         return None;

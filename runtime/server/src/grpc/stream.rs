@@ -7,9 +7,9 @@
 //! stream with a status.
 //!
 //! A request has one answer, unless its model generates tokens: then it has one for each token, and
-//! these are sent as soon as they are made, between the answers to other requests. The last answer to
-//! a request is marked. Clients of a decoupled model may ask for the mark in an answer of its own,
-//! without outputs.
+//! these are sent as soon as they are made, between the answers to other requests. The last answer
+//! to a request is marked. Clients of a decoupled model may ask for the mark in an answer of its
+//! own, without outputs.
 
 use super::convert;
 use super::frames::Rooms;

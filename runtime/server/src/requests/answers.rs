@@ -56,7 +56,7 @@ fn generated(
     let form = Form { model: model.clone(), id: checked.terms.id.clone(), binary: checked.is_binary() };
     checked.tokens = Some(sender.clone());
     let running = async move {
-        // The last token, or the error, follows when the request is counted as a success or failure.
+        // The last token, or the error, follows when the request has been counted.
         let last = run(&app, &caller, &model, checked, arrival).await.map(|done| done.last_token());
         // The receiver is dropped only together with this future.
         let _ = sender.send(last).await;

@@ -1,5 +1,5 @@
-//! Runs the steps of sequences: one for a request that belongs to a sequence, and one for each token
-//! of an answer that a decoder generates.
+//! Runs the steps of sequences: one for a request that belongs to a sequence, and one for each
+//! token of an answer that a decoder generates.
 
 use super::error::RequestError;
 use crate::app::App;
@@ -16,8 +16,9 @@ use tokio::sync::mpsc;
 /// Takes the tokens of an answer one after the other.
 pub(super) type Tokens = mpsc::Sender<Result<Token, RequestError>>;
 
-/// Generates an answer: runs a step for each of its tokens, and sends each token but the last one to
-/// `tokens`. The result has all tokens. The deadline of the invocation is that of all steps together.
+/// Generates an answer: runs a step for each of its tokens, and sends each token but the last one
+/// to `tokens`. The result has all tokens. The deadline of the invocation is that of all steps
+/// together.
 pub(super) async fn generate(
     app: &App,
     permit: &Permit,

@@ -35,8 +35,9 @@ impl Labels {
     }
 }
 
-/// Looks up each element among the keys, by halves; the first equal key gives the value. From version
-/// 4 on a NaN is equal to a NaN. Version 1 has the names of classes, whose numbers are their positions.
+/// Looks up each element among the keys, by halves; the first equal key gives the value. From
+/// version 4 on a NaN is equal to a NaN. Version 1 has the names of classes, whose numbers are their
+/// positions.
 pub(in super::super) fn label_encoder(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (keys, values) = match call.strings("classes_strings")? {
         Some(classes) => classes_of(lowering, call, &classes, None)?,

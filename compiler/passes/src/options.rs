@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FenceForm {
     /// The access is redirected to an address inside. For GPUs, where a trap would destroy the
-    /// whole context, if nobody reads faults.
+    /// whole context, on a device that does not read fault words.
     #[default]
     Mask,
     /// The thread ends, and its launch fails, but not the context. For GPUs that tenants share.

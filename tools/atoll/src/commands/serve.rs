@@ -254,18 +254,21 @@ impl Args {
             socket: self.control_socket.clone().unwrap_or_else(default_socket),
             state,
             object_memory_bytes: self.object_memory,
-            trust_tenants: self.trust_tenants || self.devices.keeps_tenants_apart(),
+            trust_tenants: self.trust_tenants,
         })
     }
 
     fn config(mut self) -> Result<(ServerConfig, FleetArgs)> {
         let model_control = self.model_control()?;
+        let mut control = if self.no_control { None } else { Some(self.control()?) };
         let identity = self.identity.identity(self.config.as_deref())?;
         let has_tenants = identity.access.tenant_limits().any(|(tenant, _)| !tenant.is_local());
         if has_tenants && !self.no_control && !self.trust_tenants {
             self.devices.reserve_for_tenants();
         }
-        let control = if self.no_control { None } else { Some(self.control()?) };
+        if let Some(control) = &mut control {
+            control.trust_tenants |= self.devices.keeps_tenants_apart();
+        }
         let cache = match self.cache {
             Some(cache) => cache,
             None => cache::folder("compiled")

@@ -1,5 +1,7 @@
 //! The properties of a target that the generator uses.
 
+use atoll_kgraph::Expr;
+
 /// The tile of the tiled matrix product. A block computes `warps * rows` rows and `32 * columns`
 /// columns, `depth` products at a time, with `warps * slices` warps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,20 @@ pub struct GemmTile {
     pub unroll: u32,
     /// Whether to load four products of a row at once from shared memory.
     pub vector_rows: bool,
+}
+
+/// Blocks of four warps that a compute unit holds at once.
+const BLOCKS_RESIDENT: i64 = 16;
+
+impl TargetDescription {
+    /// How many of `items` a block takes: `most`, or fewer where that makes more blocks that run at
+    /// once. Items of a block that follow each other wait for memory one after the other.
+    pub(crate) fn items_of_a_block(&self, items: &Expr, most: u32) -> u32 {
+        let Some(limits) = self.spread else { return most };
+        let blocks = i64::from(limits.compute_units) * BLOCKS_RESIDENT;
+        let share = items.as_const().map_or(i64::from(most / 4), |items| items.max(0) / blocks + 1);
+        share.clamp(1, i64::from(most.max(1))) as u32
+    }
 }
 
 impl GemmTile {
@@ -52,7 +68,8 @@ pub struct TargetDescription {
     /// The tile of products whose second operand is a matrix with many columns; `None` if it is
     /// `gemm`.
     pub wide_gemm: Option<GemmTile>,
-    /// How products with few tiles are divided among more warps; `None` if they are not.
+    /// How small work is spread over all compute units: products with few tiles get smaller ones and
+    /// more warps, and blocks of other kernels compute fewer elements. `None` if it is not.
     pub spread: Option<SpreadLimits>,
     /// Largest number of products of a block with more than its tile's `warps`. It bounds how long
     /// a block delays a more urgent launch.
@@ -68,6 +85,10 @@ pub struct TargetDescription {
     pub staged_taps_min: i64,
     /// Accumulators per thread of a product with few rows.
     pub gemv_accumulators: u32,
+    /// Products per iteration of such a product, whose loads are in flight together.
+    pub gemv_unroll: u32,
+    /// Largest number of warps that divide such a product among them, at least that of `gemm`.
+    pub gemv_warps_max: u32,
     /// Warps per block, for kernels whose warps do not cooperate.
     pub warps: u32,
     /// Number of elements that a block of a pointwise kernel should compute, so that its launch
@@ -87,12 +108,12 @@ pub struct RegisterLimits {
     pub per_thread_max: u32,
 }
 
-/// Limits on dividing a product with few tiles among more warps.
+/// Limits on spreading small work over a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpreadLimits {
-    /// Compute units of the devices that a product should occupy.
+    /// Compute units that should have work.
     pub compute_units: u32,
-    /// Largest number of warps of a block.
+    /// Largest number of warps of a block of a product.
     pub warps_max: u32,
 }
 
@@ -140,6 +161,8 @@ impl TargetDescription {
             // Staged pixels need no guards, which are vector instructions with AVX2.
             staged_taps_min: if level == HostLevel::V3 { 9 } else { 16 },
             gemv_accumulators: 8,
+            gemv_unroll: 4,
+            gemv_warps_max: warps,
             warps: 4,
             elements_per_block: 16 << 10,
             products_per_block: 256 << 10,
@@ -154,6 +177,8 @@ impl TargetDescription {
             registers: None,
             spread: None,
             loads_ahead: false,
+            gemv_unroll: 4,
+            gemv_warps_max: 4,
             ..TargetDescription::nvidia_sm75()
         }
     }
@@ -188,6 +213,8 @@ impl TargetDescription {
             loads_ahead: true,
             staged_taps_min: 16,
             gemv_accumulators: 1,
+            gemv_unroll: 8,
+            gemv_warps_max: 16,
             warps: 4,
             elements_per_block: 2 << 10,
             products_per_block: 32 << 10,

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// The stand-in has two GPUs, of which the first is divided into two instances of 4 units.
-const OPTIONS: &str = "devices=2,mig=2,units=8,memory=1G";
+const OPTIONS: &str = "devices=2,mig=2,units=8,memory=256M";
 
 /// The ids of its GPUs and instances.
 const GPUS: [&str; 2] = ["GPU-61746f6c-6c20-7374-616e-642d696e2000", "GPU-61746f6c-6c20-7374-616e-642d696e2001"];
@@ -89,15 +89,15 @@ fn doctor_lists_gpus_and_instances_and_what_an_instance_guarantees() -> Result<(
     let said = doctor(folder.path())?;
     let (first, second) = ("Atoll stand-in 0 (host CPU, no GPU)", "Atoll stand-in 1 (host CPU, no GPU)");
     for line in [
-        format!("device       {}: {first}, 1.0 GiB, in MIG mode: models run on its instances", GPUS[0]),
+        format!("device       {}: {first}, 256.0 MiB, in MIG mode: models run on its instances", GPUS[0]),
         format!(
-            "device       cuda:{}: {first} MIG 0, 4 compute units, 512.0 MiB, MIG instance of {} (GPU instance 7, \
+            "device       cuda:{}: {first} MIG 0, 4 compute units, 128.0 MiB, MIG instance of {} (GPU instance 7, \
              compute instance 0)",
             INSTANCES[0], GPUS[0]
         ),
-        format!("device       cuda:{}: {first} MIG 1, 4 compute units, 512.0 MiB, MIG instance", INSTANCES[1]),
+        format!("device       cuda:{}: {first} MIG 1, 4 compute units, 128.0 MiB, MIG instance", INSTANCES[1]),
         // Its units are not known, since a process that sees an instance sees no GPU.
-        format!("device       cuda:{}: {second}, 1.0 GiB", GPUS[1]),
+        format!("device       cuda:{}: {second}, 256.0 MiB", GPUS[1]),
         format!("GPU          cuda:{}: {first} MIG 1, sm_90, 4 compute units", INSTANCES[1]),
         format!("it is a MIG instance of {}", GPUS[0]),
         "MIG: compute units of a client: exactly its own; memory bandwidth: its own; a fault ends: the instance".into(),
@@ -116,7 +116,7 @@ fn without_nvml_doctor_lists_what_a_process_sees() -> Result<()> {
     }
     let said = doctor(folder.path())?;
     let second =
-        format!("cuda:{}: Atoll stand-in 0 (host CPU, no GPU) MIG 1, 4 compute units, 512.0 MiB", INSTANCES[1]);
+        format!("cuda:{}: Atoll stand-in 0 (host CPU, no GPU) MIG 1, 4 compute units, 128.0 MiB", INSTANCES[1]);
     ensure!(said.contains(&second) && !said.contains(INSTANCES[0]), "{said}");
     ensure!(said.contains("NVML         NVIDIA's management library cannot be loaded"), "{said}");
     Ok(())

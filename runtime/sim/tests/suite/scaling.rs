@@ -154,7 +154,7 @@ fn prediction_error(shape: Shape, mut predictor: Predictor) -> f64 {
 }
 
 #[test]
-fn predictions_of_the_shapes_have_the_errors_that_the_decision_states() {
+fn predictions_of_the_shapes_stay_within_the_bounds_of_the_decision() {
     for (shape, bound) in SHAPES.into_iter().zip([0.09, 0.065, 0.24]) {
         let error = prediction_error(shape, Predictor::new());
         let with_season = prediction_error(shape, Predictor::with_season(60, 10));

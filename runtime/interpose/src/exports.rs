@@ -52,6 +52,9 @@ macro_rules! entry_points {
 }
 use entry_points;
 
+pub(crate) use device::check_device;
+pub(crate) use module::load;
+
 /// The implemented entry points.
 const IMPLEMENTED: [&[&str]; 15] = [
     capture::CAPTURE,
@@ -82,8 +85,6 @@ const MISSING: &[&str] = &[
     "cuIpcOpenMemHandle",
     "cuIpcOpenMemHandle_v2",
     "cuIpcCloseMemHandle",
-    "cuMemcpyPeer",
-    "cuMemcpyPeerAsync",
     "cuModuleGetFunctionCount",
     "cuStreamWriteValue32_v2",
     "cuStreamWriteValue64_v2",
@@ -144,7 +145,7 @@ const _: () = atoll_cuda_api::coverage::assert_complete(&IMPLEMENTED, MISSING);
 
 /// Runs an entry point. A panic becomes an error code. If the result is the error of a recorded
 /// call, that call is printed.
-fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Code>) -> CUresult {
+pub(crate) fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Code>) -> CUresult {
     let run = || {
         let result = body();
         if result.is_err_and(|code| code != Code::NOT_READY) {

@@ -16,6 +16,7 @@
 //! | `pools`, `graph_memory` | pools of device memory; memory that graphs allocate |
 //! | `managed` | managed memory, which the program and the device use in turn |
 //! | `contexts` | contexts, which exist only in this library, and the current one of each thread |
+//! | `private` | the driver's private tables, which NVIDIA's runtime needs |
 //! | `handles` | handles for the program |
 //! | `host` | pinned and registered memory of the program |
 //! | `image` | the size of a module's image |
@@ -57,6 +58,7 @@ mod link;
 mod log;
 mod managed;
 mod pools;
+mod private;
 mod reserved;
 mod shim;
 mod work;

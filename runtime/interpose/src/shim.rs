@@ -7,6 +7,7 @@ use crate::link::Link;
 use crate::log::log;
 use crate::managed::Managed;
 use crate::pools::Pools;
+use crate::private::Storage;
 use crate::reserved::reserve;
 use crate::work::Work;
 use atoll_session::{Address, Client, Code, Graphs};
@@ -38,6 +39,7 @@ pub(crate) struct Shim {
     pub(crate) host: HostMemory,
     pub(crate) pools: Pools,
     pub(crate) managed: Managed,
+    pub(crate) storage: Storage,
     pub(crate) graphs: Graphs<Arc<Work>>,
     pub(crate) graph_memory: GraphMemory,
     /// The streams in which executable graphs were last launched.
@@ -143,6 +145,7 @@ impl Shim {
             host: HostMemory::default(),
             pools: Pools::default(),
             managed: Managed::new(reserved.is_ok()),
+            storage: Storage::default(),
             graphs: Graphs::default(),
             graph_memory: GraphMemory::default(),
             launched: BTreeMap::new(),

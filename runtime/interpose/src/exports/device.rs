@@ -120,6 +120,6 @@ entry_points! { DEVICE:
 }
 
 /// A session has one device.
-pub(super) fn check_device(device: CUdevice) -> Result<(), Code> {
+pub(crate) fn check_device(device: CUdevice) -> Result<(), Code> {
     if device == 0 { Ok(()) } else { Err(Code::INVALID_DEVICE) }
 }

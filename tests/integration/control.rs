@@ -3,11 +3,12 @@
 
 mod peers;
 
+use crate::cuda::environment;
 use crate::functions::{manifest, packed};
 use crate::serve::{Daemon, atoll};
 use anyhow::{Context, Result, bail, ensure};
 use atoll_client::{Call, Client, ClientError, Content, DataType, Deploy, Digest, RefusalKind, Sealed, Tensor};
-use atoll_tests::python;
+use atoll_tests::{python, stand_in};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -23,7 +24,17 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn start(options: &[&str], config: &str) -> Result<Setup> {
+        Setup::start_in(tempfile::tempdir()?, options, config)
+    }
+
+    /// As [`Setup::start`], on a GPU, which is the stand-in driver.
+    pub(crate) fn start_on_gpu(options: &[&str], config: &str) -> Result<Setup> {
         let folder = tempfile::tempdir()?;
+        stand_in::install(folder.path())?;
+        Setup::start_in(folder, options, config)
+    }
+
+    fn start_in(folder: tempfile::TempDir, options: &[&str], config: &str) -> Result<Setup> {
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755))?;
         std::fs::create_dir(folder.path().join("repository"))?;
         for function in ["affine", "faulty"] {
@@ -41,11 +52,11 @@ impl Setup {
 
     fn daemon(folder: &Path, options: &[String]) -> Result<Daemon> {
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        Daemon::start_with(
-            &folder.join("repository"),
-            folder,
-            &[&["--memory-limit", "256M"], options.as_slice()].concat(),
-        )
+        let is_on_gpu = folder.join("libcuda.so.1").exists();
+        let device: &[&str] =
+            if is_on_gpu { &["--device", "cuda", "--memory-limit", "768M"] } else { &["--memory-limit", "256M"] };
+        let variables = if is_on_gpu { environment(folder, "").to_vec() } else { Vec::new() };
+        Daemon::start_in(&folder.join("repository"), folder, &[device, options.as_slice()].concat(), &variables)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

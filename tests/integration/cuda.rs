@@ -115,7 +115,7 @@ fn the_daemon_serves_on_a_gpu() -> Result<()> {
 }
 
 /// Environment in which programs find the stand-in, with its options.
-fn environment(folder: &Path, options: &str) -> [(&'static str, OsString); 2] {
+pub(crate) fn environment(folder: &Path, options: &str) -> [(&'static str, OsString); 2] {
     [("LD_LIBRARY_PATH", folder.into()), (stand_in::OPTIONS, options.into())]
 }
 
@@ -242,6 +242,10 @@ fn mps_shares_need_a_gpu_and_a_process() -> Result<()> {
         (&["--mps", "50", "--device", "cuda", "--isolation", "none"], "--mps needs --isolation process"),
         (&["--mps", "0", "--device", "cuda"], "0 is not in 1..=100"),
         (&["--mps", "50", "--device", "cuda", "--compute-units", "2"], "cannot be used with"),
+        (
+            &["--mps", "50", "--isolation", "process", "--device", "cuda:MIG-00000000-0000-0000-0000-000000000001"],
+            "--mps applies to whole GPUs only",
+        ),
     ] {
         let output =
             stand_in::command(&atoll(), folder.path(), "")?.args(["bench", "overhead"]).args(options).output()?;

@@ -236,7 +236,7 @@ fn later_sessions_of_a_tenant_neither_send_nor_read_their_code_again() -> Result
 }
 
 /// Starts a flood and waits until its first round has run.
-fn flooding(program: &Program, setup: &Setup) -> Result<Child> {
+pub(crate) fn flooding(program: &Program, setup: &Setup) -> Result<Child> {
     let mut command = program.command(setup, &["--tenant", "flood"], &["flood", "1000000"]);
     Ok(first_round(setup, command.stdout(Stdio::piped()).stderr(Stdio::null()))?.0)
 }

@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 /// A program that takes a step for each line of its input, and prints a line.
-struct Steps {
+pub(crate) struct Steps {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -25,7 +25,7 @@ struct Steps {
 
 impl Steps {
     /// Starts it in a session, with this many bytes of its own memory.
-    fn start(setup: &Setup, program: &Program, options: &[&str], bytes: u64) -> Result<Steps> {
+    pub(crate) fn start(setup: &Setup, program: &Program, options: &[&str], bytes: u64) -> Result<Steps> {
         let bytes = bytes.to_string();
         let arguments = ["steps", &bytes];
         let mut direct = program.direct_command(&arguments);
@@ -39,7 +39,7 @@ impl Steps {
     }
 
     /// Takes a step. Its line must be the one without a session.
-    fn step(&mut self, setup: &Setup) -> Result<()> {
+    pub(crate) fn step(&mut self, setup: &Setup) -> Result<()> {
         self.input.as_mut().context("its input")?.write_all(b"\n")?;
         let mut line = String::new();
         self.output.read_line(&mut line)?;
@@ -49,7 +49,7 @@ impl Steps {
         Ok(())
     }
 
-    fn end(mut self) -> Result<()> {
+    pub(crate) fn end(mut self) -> Result<()> {
         self.input = None;
         let status = self.child.wait()?;
         ensure!(status.success(), "{status}");

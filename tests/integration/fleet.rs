@@ -3,6 +3,7 @@
 
 mod cold_starts;
 mod kills;
+mod mig;
 mod mixed;
 mod refusals;
 mod residency;

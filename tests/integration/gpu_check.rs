@@ -1,11 +1,13 @@
 //! `tools/gpu-check/gpu-check` on the stand-in driver, with the programs that cargo built: a folder
 //! as made by `pack.sh`, but with links, and one small model under all names. In a run that is not
 //! full, the conformance suite runs without its tests in an executor, which run as its own tests, too.
+//! So do the scripts of `tools/gpu-check/models`, but the one that needs PyTorch.
 
+use super::functions::manifest;
 use super::serve::atoll;
 use anyhow::{Context, Result, ensure};
 use atoll_pipeline::{CompileOptions, Silent, Target, compile};
-use atoll_tests::{built_small, corpus, full, kernel_cache, program, root, skip, stand_in};
+use atoll_tests::{built_small, corpus, full, kernel_cache, program, python, root, skip, stand_in};
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -52,13 +54,53 @@ fn the_check_of_gpus_runs_to_its_end_on_the_stand_in() -> Result<()> {
     Ok(())
 }
 
+/// The scripts that compare models, with a few node cases and one architecture.
+#[test]
+fn the_checks_of_models_run_on_the_stand_in() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let scripts = root().join("tools/gpu-check/models");
+    let architectures = root().join("tests/fixtures/architectures");
+    let run = |script: &str, filter: &str, more: &[&str]| -> Result<Value> {
+        let output = folder.path().join(script).with_extension("json");
+        let done = stand_in::command(&python(), folder.path(), "")?
+            .args(["-W", "ignore"])
+            .arg(scripts.join(script))
+            .args(["--workers", "1", "--target", "nvidia:sm_75", "--seconds", "300", "--filter", filter])
+            .arg("--atoll")
+            .arg(atoll())
+            .arg("--output")
+            .arg(&output)
+            .args(more)
+            .env("PYTHONPATH", root().join("tests/python"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .output()?;
+        ensure!(
+            done.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&done.stdout),
+            String::from_utf8_lossy(&done.stderr)
+        );
+        Ok(serde_json::from_slice(&std::fs::read(output)?)?)
+    };
+    let nodes = run("onnx_nodes.py", "^test_(add_bcast|range_float_type_positive_delta|cast_FLOAT_to_BFLOAT16)$", &[])?;
+    let outcome = |name: &str| nodes["rows"][name]["outcome"].clone();
+    ensure!(outcome("test_add_bcast") == "passed" && outcome("test_cast_FLOAT_to_BFLOAT16") == "passed", "{nodes}");
+    ensure!(nodes["rows"].as_object().is_some_and(|rows| rows.len() == 3), "{nodes}");
+    let architecture = run("architectures.py", "^gru/open$", &["--models", &architectures.to_string_lossy()])?;
+    ensure!(architecture["rows"]["gru/open"]["outcome"] == "passed", "{architecture}");
+    Ok(())
+}
+
 /// Creates the packed folder.
 fn pack(folder: &Path, conformance: &Path) -> Result<()> {
     let (bin, models) = (folder.join("bin"), folder.join("models"));
     std::fs::create_dir_all(&bin)?;
     std::fs::create_dir(&models)?;
     // Copied, since the script looks for other files in its own folder.
-    std::fs::copy(root().join("tools/gpu-check/gpu-check"), folder.join("gpu-check"))?;
+    for script in ["gpu-check", "tenants"] {
+        std::fs::copy(root().join("tools/gpu-check").join(script), folder.join(script))?;
+    }
+    pack_functions(&folder.join("functions"))?;
     symlink(corpus::folder(), folder.join("kernels"))?;
     symlink(atoll(), bin.join("atoll"))?;
     symlink(program("gpu-probe"), bin.join("gpu-probe"))?;
@@ -79,6 +121,21 @@ fn pack(folder: &Path, conformance: &Path) -> Result<()> {
     };
     compile(&built_small("squeezenet", folder)?.path, &bundle, &options, &Silent)?;
     MODELS.iter().try_for_each(|name| symlink(&bundle, models.join(format!("{name}.kg"))))?;
+    Ok(())
+}
+
+/// The functions with which `tenants` attacks, as `pack.sh` makes them.
+fn pack_functions(folder: &Path) -> Result<()> {
+    std::fs::create_dir(folder)?;
+    std::fs::write(folder.join("secret.bin"), [b'S'; 65536])?;
+    std::fs::write(folder.join("own.bin"), [b'O'; 4096])?;
+    let options = CompileOptions { targets: vec![Target::NVIDIA], ..CompileOptions::default() };
+    for function in ["affine", "faulty", "prowl", "vault"] {
+        let source = folder.join(function).with_extension("toml");
+        std::fs::copy(manifest(function), &source)?;
+        std::fs::copy(manifest(function).with_extension("ptx"), source.with_extension("ptx"))?;
+        atoll_pipeline::pack(&source, &source.with_extension("kg"), &options, &Silent)?;
+    }
     Ok(())
 }
 

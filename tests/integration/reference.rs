@@ -77,8 +77,9 @@ fn manual_pages_exist_for_all_commands() -> Result<()> {
 
 #[test]
 fn settings() -> Result<()> {
-    let files = ["runtime/server/src/repository/settings.rs", "runtime/server/src/repository/scaling.rs"];
-    let model = Types::read(&files)?.page(&["Settings", "DynamicBatching"])?;
+    let files = ["generation.rs", "repository/settings.rs", "repository/scaling.rs"];
+    let files = files.map(|file| format!("runtime/server/src/{file}"));
+    let model = Types::read(&files.each_ref().map(String::as_str))?.page(&["Settings", "DynamicBatching"])?;
     let daemon =
         Types::read(&["runtime/server/src/identity/configuration.rs"])?.page(&["ConfigurationFile", "Section"])?;
     let mut fields = String::from("## Fields of config.pbtxt\n\n");

@@ -52,6 +52,20 @@ fn tritonclient_runs_sequences_as_onnx_runtime_does_with_its_own_states() -> Res
 }
 
 #[test]
+fn a_served_decoder_generates_the_tokens_of_a_loop_over_onnx_runtime() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let repository = folder.path().join("repository");
+    run_python("decoders.py", &[&repository])?;
+    for other in ["llama.onnx", "t5.onnx"] {
+        std::fs::remove_file(repository.join(other))?;
+    }
+    let settings = "state = \"auto\"\n[generation]\nmax_tokens = 40\n[symbols]\npast_sequence_length = \"0..48\"\n";
+    std::fs::write(repository.join("gpt2.toml"), settings)?;
+    let daemon = Daemon::start_with(&repository, folder.path(), &["--no-control"])?;
+    run_python("generation.py", &[Path::new(&daemon.http), Path::new(&daemon.grpc), &repository])
+}
+
+#[test]
 fn tritons_examples_of_sequences_run_with_its_own_client() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let repository = folder.path().join("repository");

@@ -117,6 +117,12 @@ def tables(out):
     write(out, "names_to_names", encoder(keys_strings=COLORS, values_strings=["r", "g", "b"], default_string="?"), {"x": words}, ["y"])
     write(out, "names_to_numbers", encoder(keys_strings=COLORS, values_int64s=unknown), {"x": words}, ["y"], symbols={"x": ["N"]})
     write(out, "numbers_to_names", encoder(keys_int64s=unknown, values_strings=COLORS), {"x": numbers}, ["y"])
+    random = np.random.default_rng(7)
+    many = [f"word {number}" for number in random.permutation(37)]
+    known_and_not = texts(*(f"word {number}" for number in range(-2, 40)))
+    write(out, "many_names", encoder(keys_strings=many, values_int64s=list(range(37))), {"x": known_and_not}, ["y"], symbols={"x": ["N"]})
+    keys = random.choice(np.arange(-60, 60), 50, False).astype(np.int64)
+    write(out, "many_numbers", encoder(keys_int64s=keys.tolist(), values_floats=random.random(50).tolist()), {"x": np.arange(-62, 62)}, ["y"])
     floats = np.array([0.5, np.nan, 2.0], np.float32)
     write(out, "floats_to_names", encoder(keys_floats=[0.5, float("nan")], values_strings=["half", "none"]), {"x": floats}, ["y"])
     write(out, "one_hot", [node("OneHotEncoder", ["x"], ["y"], ML, cats_strings=COLORS)], {"x": words}, ["y"])
@@ -215,7 +221,34 @@ def new_strings(out):
     write(out, "text_to_label", pipeline, {"text": words}, ["label", "scores"], {"row": np.array([1, 4])}, {"text": ["N"]})
 
 
+def casts(out):
+    """Numbers that strings name, and strings of numbers, with random values."""
+    random = np.random.default_rng(11)
+    to = lambda kind: [node("Cast", ["x"], ["y"], to=kind)]
+    reals = np.concatenate([random.standard_normal(20) * 10.0 ** random.integers(-12, 13, 20), [0.0, -0.0, 1e8, 99999999.5, np.inf, -np.inf, np.nan]])
+    notations = [f"{reals[0]:.3f}", f" {reals[1]:e}", "+5", ".5", "5.", "-INF", "inf", "NaN", *map(repr, reals.astype(np.float32).tolist())]
+    for name, kind in {"read_floats": T.FLOAT, "read_doubles": T.DOUBLE, "read_halves": T.FLOAT16}.items():
+        write(out, name, to(kind), {"x": texts(*notations)}, ["y"], symbols={"x": ["N"]})
+    whole = texts(*map(str, random.integers(-100, 101, 9)), " 7", "+8", "100.7", "-3.").reshape(1, 13)
+    for name, kind in {"read_bytes": T.INT8, "read_int32s": T.INT32, "read_int64s": T.INT64}.items():
+        write(out, name, to(kind), {"x": whole}, ["y"], symbols={"x": [1, "N"]})
+    write(out, "read_flags", to(T.BOOL), {"x": texts("0", "1", "7", "-1")}, ["y"])
+    write(out, "written_floats", to(T.STRING), {"x": reals.astype(np.float32)}, ["y"], symbols={"x": ["N"]})
+    write(out, "written_doubles", to(T.STRING), {"x": reals}, ["y"])
+    for name, kind in {"written_bytes": np.int8, "written_uint64s": np.uint64}.items():
+        limits = np.iinfo(kind)
+        numbers = np.array([*random.integers(limits.min, limits.max, 6, kind, True).tolist(), limits.min, limits.max], kind)
+        write(out, name, to(T.STRING), {"x": numbers.reshape(2, 4)}, ["y"], symbols={"x": ["N", 4]})
+    write(out, "written_flags", to(T.STRING), {"x": np.array([True, False])}, ["y"])
+    # As exporters encode a column of numbers among columns of strings.
+    encoded = [
+        node("Cast", ["x"], ["text"], to=T.STRING),
+        node("LabelEncoder", ["text"], ["y"], ML, keys_strings=["3", "5"], values_int64s=[1, 2], default_int64=-1),
+    ]
+    write(out, "encoded_numbers", encoded, {"x": np.array([5, 3, 4], np.int64)}, ["y"], symbols={"x": ["N"]})
+
+
 if __name__ == "__main__":
     target = pathlib.Path(sys.argv[1])
-    for group in (classifiers, tables, moves, new_strings):
+    for group in (classifiers, tables, moves, new_strings, casts):
         group(target)

@@ -23,6 +23,12 @@ pub fn install(folder: &Path) -> Result<()> {
     std::os::unix::fs::symlink(library()?, &place).with_context(|| place.display().to_string())
 }
 
+/// Links the library into a folder also under the name of NVIDIA's management library.
+pub fn install_nvml(folder: &Path) -> Result<()> {
+    let place = folder.join("libnvidia-ml.so.1");
+    std::os::unix::fs::symlink(library()?, &place).with_context(|| place.display().to_string())
+}
+
 /// Links the MPS control daemon into `programs` under NVIDIA's name. Returns the environment in
 /// which a program finds it, and keeps its state in `folder`.
 pub fn install_mps(programs: &Path, folder: &Path) -> Result<[(&'static str, OsString); 2]> {

@@ -32,6 +32,17 @@ for model in $models; do
     "$built/atoll" compile "$onnx/$model.onnx" --target nvidia:sm_75,host-x86-64-v3 -o "$folder/models/$model.kg" >/dev/null
 done
 
+# The functions of the attack, with constants that are easily found.
+functions=$(mktemp -d)
+trap 'rm -rf "$onnx" "$functions"' EXIT
+mkdir "$folder/functions"
+cp tests/functions/{affine,faulty,prowl,vault}.{toml,ptx} "$functions/"
+head -c 65536 /dev/zero | tr '\0' S >"$functions/secret.bin"
+head -c 4096 /dev/zero | tr '\0' O >"$functions/own.bin"
+for function in affine faulty prowl vault; do
+    "$built/atoll" pack "$functions/$function.toml" --target nvidia:sm_75 -o "$folder/functions/$function.kg" >/dev/null
+done
+
 echo "programs"
 # After the bundles: this is another build of the same program.
 cargo build --quiet --profile "$profile" -p atoll --no-default-features --features cuda,compiler
@@ -42,8 +53,15 @@ cp "$suite" "$folder/bin/conformance"
 # The program under its name is again the one that everybody else expects there.
 cargo build --quiet --profile "$profile" -p atoll ${ATOLL_BIN_FEATURES:-}
 [ "$profile" = dev ] || strip "$folder"/bin/*
-cp tools/gpu-check/gpu-check "$folder/"
+cp tools/gpu-check/gpu-check tools/gpu-check/tenants "$folder/"
 cp -r tests/kernels/cases.toml tests/kernels/ptx "$folder/kernels/"
+# Checks of models, which need Python packages on that machine.
+mkdir -p "$folder/check"
+cp tools/gpu-check/models/model-check tools/gpu-check/models/*.py tests/python/oracle.py "$folder/check/"
+cp -r tests/fixtures/architectures "$folder/check/"
+# Newer packages of onnx come without their cases.
+cases=$(echo "${ATOLL_VENV:-$HOME/.cache/atoll/venv}"/lib/python*/site-packages/onnx/backend/test/data/node)
+[ ! -d "$cases" ] || cp -r "$cases" "$folder/check/"
 
 for program in "$folder"/bin/*; do
     if ldd "$program" | grep -qiE 'llvm|libcuda'; then

@@ -38,6 +38,7 @@ pub(crate) fn sweep(
     elements: u32,
     body: &mut impl Body,
 ) -> Result<Written, CodegenError> {
+    let elements = target.items_of_a_block(&Expr::product(dims), elements);
     let one = [Expr::Const(1)];
     let (inner, outer) = dims.split_last().unwrap_or((&one[0], &[]));
     let grid_x = match inner.as_const() {
@@ -58,7 +59,7 @@ fn by_row(
     elements: u32,
     body: &mut impl Body,
 ) -> Result<Expr, CodegenError> {
-    let warp_elements = i64::from((elements / target.warps).next_multiple_of(LANES));
+    let warp_elements = i64::from((elements / target.warps).max(1).next_multiple_of(LANES));
     let segment = match inner.as_const() {
         Some(length) if length <= warp_elements => length,
         _ => warp_elements,
@@ -152,6 +153,7 @@ pub(crate) fn points(
     elements: u32,
     mut body: impl FnMut(&mut Writer, &[Int]) -> Result<(), CodegenError>,
 ) -> Result<Written, CodegenError> {
+    let elements = target.items_of_a_block(&Expr::product(dims), elements);
     let grid_x = each(&mut w, target, &Expr::product(dims), elements, |w, element| {
         let indices = unravel(w, element, dims);
         body(w, &indices)

@@ -40,10 +40,10 @@ pub mod virtual_params {
 }
 
 /// The fence parameters that the compiler appends to a kernel of an untrusted tenant, naturally
-/// aligned: start and mask of the tenant's region, start and mask of the shared constants, and the
-/// dynamic shared memory that the kernel itself requested. The size of a region is a power of two,
-/// its mask is the size minus one, and its start is a multiple of the size. Offsets are from the
-/// start of the appended block.
+/// aligned: start and mask of the tenant's region, start and mask of the shared constants, the
+/// dynamic shared memory that the kernel itself requested, and in one form of the fence the address
+/// of the launch's fault word. The size of a region is a power of two, and its mask is the size
+/// minus one. Offsets are from the start of the appended block.
 pub mod fence_params {
     /// Byte offset of the region's start (u64 address).
     pub const BASE: u32 = 0;
@@ -55,8 +55,26 @@ pub mod fence_params {
     pub const CONSTANTS_MASK: u32 = 24;
     /// Byte offset of the size in bytes of the kernel's own dynamic shared array (u32).
     pub const DYNAMIC_SHARED: u32 = 32;
-    /// Bytes from the start of the block to the end of its last parameter.
+    /// Bytes from the start of the block to the end of that parameter.
     pub const BYTES: u32 = 36;
+    /// Byte offset of the address of the launch's fault word (u64 in memory), for kernels that report
+    /// faults there. A thread that ends because of a fault sets it to one of [`super::fault_word`].
+    pub const FAULT_WORD: u32 = 40;
+    /// Bytes of all parameters of such kernels.
+    pub const BYTES_WITH_FAULT_WORD: u32 = 48;
+}
+
+/// Values of a launch's fault word. It is 0 if no thread had a fault.
+pub mod fault_word {
+    /// Values below this one: an address in the tenant's region that is not a multiple of the size of
+    /// the access.
+    pub const MISALIGNED_END: u64 = 32;
+    /// The kernel executed `trap`. A region has at least twice as many bytes, so no address outside
+    /// of it gives this value.
+    pub const TRAP: u64 = 1 << 16;
+    /// An access outside the region, if the address is not known. Every other value means that as
+    /// well.
+    pub const OUTSIDE: u64 = 1 << 62;
 }
 
 /// Launches and kernel facts of one target.
@@ -201,6 +219,22 @@ pub struct FenceFacts {
     /// Bytes of dynamic shared memory that the kernel itself uses: a part of
     /// [`KernelFacts::shared_bytes`].
     pub dynamic_shared_bytes: u32,
+    /// Whether the kernel reports faults in the launch's fault word instead of trapping.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fault_word: bool,
+}
+
+impl FenceFacts {
+    /// Byte offset of the end of the [`fence_params`] in the parameter block.
+    pub fn end(&self) -> u32 {
+        let bytes = if self.fault_word { fence_params::BYTES_WITH_FAULT_WORD } else { fence_params::BYTES };
+        self.offset.saturating_add(bytes)
+    }
+
+    /// Byte offset of the address of the fault word in the parameter block.
+    pub fn fault_word_offset(&self) -> Option<u32> {
+        self.fault_word.then(|| self.offset.saturating_add(fence_params::FAULT_WORD))
+    }
 }
 
 /// Resources of a kernel according to its AMD code object.

@@ -169,7 +169,7 @@ fn code_that_was_compiled_anew_replaces_all_targets() {
     let mut made = target();
     made.image.name = "host-x86-64-v3".into();
     let kernel = &mut made.image.kernels[0];
-    let fence = FenceFacts { offset: 32, dynamic_shared_bytes: 0 };
+    let fence = FenceFacts { offset: 32, dynamic_shared_bytes: 0, fault_word: false };
     (kernel.fence, kernel.preempt_offset) = (Some(fence), Some(72));
     kernel.params_bytes = 72 + preempt_params::BYTES;
     (made.code, made.ptx) = (vec![1, 2, 3], Some("ptx".into()));
@@ -187,8 +187,12 @@ fn code_that_was_compiled_anew_replaces_all_targets() {
     for damage in [
         |kernel: &mut KernelFacts| kernel.fence = None,
         |kernel: &mut KernelFacts| kernel.preempt_offset = None,
-        |kernel: &mut KernelFacts| kernel.fence = Some(FenceFacts { offset: 40, dynamic_shared_bytes: 0 }),
-        |kernel: &mut KernelFacts| kernel.fence = Some(FenceFacts { offset: 32, dynamic_shared_bytes: 4 }),
+        |kernel: &mut KernelFacts| {
+            kernel.fence = Some(FenceFacts { offset: 40, dynamic_shared_bytes: 0, fault_word: false })
+        },
+        |kernel: &mut KernelFacts| {
+            kernel.fence = Some(FenceFacts { offset: 32, dynamic_shared_bytes: 4, fault_word: false })
+        },
     ] {
         let mut wrong = decode_code(&bytes).unwrap();
         damage(&mut wrong[0].image.kernels[0]);

@@ -15,9 +15,13 @@
 //! - Store or load in the form [`FenceForm::Trap`]: the address stays. A check before the
 //!   access traps if the address lies neither in the region nor, for a load, in the constants; the
 //!   host target lowers the comparisons as one instruction.
+//! - Store or load in the form [`FenceForm::Exit`]: as in that form, with one range for loads and
+//!   stores, since constants of a tenant are in its region on a GPU. An address that is not a multiple
+//!   of the size of the access counts as outside. `exit_on_trap` replaces the trap.
 //! - Shared, local and constant memory: the address becomes
 //!   `variable + min(address − variable, size − bytes)`, where `variable` is the variable that the
-//!   address is derived from. If the offset is known to fit, no code is added.
+//!   address is derived from. If the offset is known to fit, no code is added. In the form
+//!   [`FenceForm::Exit`] the address is also rounded down to a multiple of `bytes`.
 //! - Generic address: treated as a global address. If it is derived from a private variable, the
 //!   access becomes an access to that variable in its own state space. A kernel with an address
 //!   that may be both is rejected.
@@ -36,9 +40,14 @@
 //!   a global address;
 //! - writing to a variable of the module in global memory, because it lies outside every region.
 //!   Loads from such a variable are allowed.
+//!
+//! The form [`FenceForm::Exit`] also rejects everything else that may destroy a context (`gpu.rs`).
 
 mod bounds;
+mod gpu;
 mod plan;
+mod stranded;
+mod undefined;
 
 use crate::code::{Code, at, prepend, rebuild};
 use crate::error::PassError;
@@ -49,6 +58,7 @@ use atoll_ptx::{
     Function, FunctionKind, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable,
 };
 use bounds::Fixes;
+pub(crate) use bounds::{OTHER, STAYS, TOO_SMALL};
 use plan::{FunctionPlan, plans};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -158,6 +168,20 @@ pub enum NotFenced {
     /// The kernel exceeds the limits of the analysis.
     #[error("the kernel is too large to be analysed")]
     TooComplex,
+    /// A variable or parameter that is not aligned to the size of an access.
+    #[error("line {line}: `{variable}` may not be aligned to the size of the access")]
+    Alignment {
+        /// The variable.
+        variable: String,
+        /// The line.
+        line: u32,
+    },
+    /// A function that calls itself, so that the stack of a thread has no bound.
+    #[error("the device function `{function}` calls itself, so the size of the stack is unknown")]
+    Recursion {
+        /// The function.
+        function: String,
+    },
     /// A branch table without targets; the verifier rejects it too.
     #[error("line {line}: a branch table without targets")]
     EmptyTable {
@@ -226,14 +250,21 @@ pub(crate) const MODIFIERS: &[&[&str]] = &[
 ];
 
 /// Registers with the fence's parameters, loaded in kernels and passed to functions as parameters:
-/// name, type, parameter of the kernel, offset.
-const REGISTERS: [(&str, ScalarType, &str, u32); 5] = [
-    (BASE, ScalarType::B64, "atoll_fence_base", fence_params::BASE),
-    (MASK, ScalarType::B64, "atoll_fence_mask", fence_params::MASK),
-    (CONSTANTS, ScalarType::B64, "atoll_fence_constants", fence_params::CONSTANTS_BASE),
-    (CONSTANTS_MASK, ScalarType::B64, "atoll_fence_constants_mask", fence_params::CONSTANTS_MASK),
-    (DYNAMIC, ScalarType::B32, "atoll_fence_dynamic_shared", fence_params::DYNAMIC_SHARED),
+/// name, type, suffix of the kernel's parameter. The last one exists in the form [`FenceForm::Exit`]
+/// only.
+const REGISTERS: [(&str, ScalarType, &str); 6] = [
+    (BASE, ScalarType::B64, "atoll_fence_base"),
+    (MASK, ScalarType::B64, "atoll_fence_mask"),
+    (CONSTANTS, ScalarType::B64, "atoll_fence_constants"),
+    (CONSTANTS_MASK, ScalarType::B64, "atoll_fence_constants_mask"),
+    (DYNAMIC, ScalarType::B32, "atoll_fence_dynamic_shared"),
+    (FAULT_WORD, ScalarType::B64, "atoll_fence_fault_word"),
 ];
+
+/// The registers of a form.
+fn registers(form: FenceForm) -> &'static [(&'static str, ScalarType, &'static str)] {
+    if form == FenceForm::Exit { &REGISTERS } else { &REGISTERS[..REGISTERS.len() - 1] }
+}
 
 /// Prefix of all registers that the fence adds.
 const RESERVED: &str = "%atoll_";
@@ -242,6 +273,8 @@ const MASK: &str = "%atoll_mask";
 const CONSTANTS: &str = "%atoll_constants";
 const CONSTANTS_MASK: &str = "%atoll_constants_mask";
 const DYNAMIC: &str = "%atoll_dynamic";
+/// The address of the launch's fault word.
+pub(crate) const FAULT_WORD: &str = "%atoll_fault_word";
 
 /// Fences every kernel for which that is possible. Returns the outcome for each kernel with a body,
 /// in order.
@@ -262,6 +295,7 @@ pub(crate) fn fence_memory(module: &mut Module, form: FenceForm) -> Result<Vec<F
         .filter(|f| f.kind == FunctionKind::Func && plans.contains_key(&f.name))
         .map(|f| f.name.clone())
         .collect();
+    stranded::remove_stranded(module, &extended);
     for item in &mut module.items {
         let fenced = matches!(&item.kind, ItemKind::Function(f) if plans.contains_key(&f.name));
         if fenced && let ItemKind::Function(function) = item.edit() {
@@ -277,8 +311,10 @@ fn offset(kernel: &Function) -> u64 {
 }
 
 /// Checks that the appended parameters fit.
-fn fits(kernel: &Function, dialect: Dialect) -> Result<(), NotFenced> {
-    let (bytes, limit) = (offset(kernel).saturating_add(fence_params::BYTES.into()), dialect.params_bytes_max());
+fn fits(kernel: &Function, dialect: Dialect, form: FenceForm) -> Result<(), NotFenced> {
+    let exits = form == FenceForm::Exit;
+    let appended = if exits { fence_params::BYTES_WITH_FAULT_WORD } else { fence_params::BYTES };
+    let (bytes, limit) = (offset(kernel).saturating_add(appended.into()), dialect.params_bytes_max());
     if bytes > limit { Err(NotFenced::TooManyParameters { bytes, limit }) } else { Ok(()) }
 }
 
@@ -286,16 +322,15 @@ fn apply(function: &mut Function, plans: &BTreeMap<Name, FunctionPlan>, extended
     let Some(plan) = plans.get(&function.name) else { return };
     let mut prologue = Code::default();
     if function.kind == FunctionKind::Entry {
-        for (register, ty, purpose, _) in REGISTERS {
+        for &(register, ty, purpose) in registers(form) {
             let name = format!("{}_{purpose}", function.name);
             function.params.push(Variable::new(StateSpace::Param, ty, &name));
             prologue.registers(ty, &[register]);
             prologue.emit(&format!("ld.param.{ty}"), [register.into(), at(&name)]);
         }
     } else {
-        let parameter =
-            |(register, ty, ..): &(&str, ScalarType, &str, u32)| Variable::new(StateSpace::Reg, *ty, register);
-        function.params.extend(REGISTERS.iter().map(parameter));
+        let parameter = |(register, ty, _): &(&str, ScalarType, &str)| Variable::new(StateSpace::Reg, *ty, register);
+        function.params.extend(registers(form).iter().map(parameter));
     }
     // A declaration before the definition has no body.
     let Some(body) = &mut function.body else { return };
@@ -303,7 +338,7 @@ fn apply(function: &mut Function, plans: &BTreeMap<Name, FunctionPlan>, extended
     rebuild(body, &mut |id, mut statement, code| {
         let calls = statement.instruction().and_then(called).filter(|callee| extended.contains(*callee)).is_some();
         if calls && let StatementKind::Instruction(call) = statement.edit() {
-            pass_on(&mut call.operands);
+            pass_on(&mut call.operands, form);
         }
         match plan.fixes.get(&id) {
             Some(wanted) => fixes.apply(wanted, statement, code),
@@ -328,8 +363,8 @@ fn called(instruction: &atoll_ptx::Instruction) -> Option<&Name> {
 }
 
 /// Appends the registers of the fence to the arguments of a call.
-fn pass_on(operands: &mut [Operand]) {
+fn pass_on(operands: &mut [Operand], form: FenceForm) {
     if let Some(Operand::List(arguments)) = operands.get_mut(2) {
-        arguments.extend(REGISTERS.iter().map(|(register, ..)| Operand::from(*register)));
+        arguments.extend(registers(form).iter().map(|(register, ..)| Operand::from(*register)));
     }
 }

@@ -19,6 +19,7 @@ mod counted_loops;
 mod effects;
 mod epoch;
 mod error;
+mod exit_on_trap;
 mod fence_memory;
 mod inject_preempt_flag;
 mod module_facts;
@@ -80,6 +81,8 @@ pub struct Pass {
 ///   virtual indices.
 /// - `reduce_divisions` follows the passes that emit divisions or make divisors constant. It
 ///   precedes `outline_kernel_body`, because reports count the divisions of each kernel.
+/// - `exit_on_trap` follows the passes that count threads or analyse traps: threads that it ends are
+///   not counted as finished.
 /// - `remove_dead_registers` is last.
 pub const PASSES: &[Pass] = &[
     Pass {
@@ -163,6 +166,14 @@ pub const PASSES: &[Pass] = &[
         run: |module, _, report| {
             report
                 .record(outline_kernel_body::outline_kernel_body(module), |kernel, outcome| kernel.outlining = outcome);
+            Ok(())
+        },
+    },
+    Pass {
+        name: "exit_on_trap",
+        doc: "ends a thread where it would trap, and tells the launch (form `exit` of the fence)",
+        run: |module, _, _| {
+            exit_on_trap::exit_on_trap(module);
             Ok(())
         },
     },

@@ -7,9 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FenceForm {
     /// The access is redirected to an address inside. For GPUs, where a trap would destroy the
-    /// whole context.
+    /// whole context, on a device that does not read fault words.
     #[default]
     Mask,
+    /// The thread ends, and its launch fails, but not the context. For GPUs that tenants share.
+    /// Addresses stay unchanged; a misaligned address counts as one outside, since it would destroy
+    /// the context as well. Needs the pass `exit_on_trap`, which makes the thread end: until then it
+    /// traps.
+    Exit,
     /// The thread traps. Addresses stay unchanged, so the host target can still combine adjacent
     /// accesses into vector accesses, and compares the bounds once per warp. On the host a trap
     /// therefore costs much less than a mask.

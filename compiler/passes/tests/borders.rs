@@ -14,12 +14,16 @@ enum Outcome {
 
 /// Fences a kernel with these parameters, after these declarations of the module.
 fn fence(module: &str, params: &str, body: &str) -> Outcome {
+    fence_by(FenceForm::Mask, module, params, body)
+}
+
+fn fence_by(fence_form: FenceForm, module: &str, params: &str, body: &str) -> Outcome {
     let text = format!(
         ".version 7.8\n.target sm_75\n.address_size 64\n{module}\n.visible .entry k({params})\n{{\n\
          .reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<8>;\n{body}\nret;\n}}\n"
     );
     let mut module = atoll_ptx::parse(&text).unwrap_or_else(|error| panic!("{body}: {error}"));
-    let options = PassOptions { fence_form: FenceForm::Mask, ..PassOptions::default() };
+    let options = PassOptions { fence_form, ..PassOptions::default() };
     let report = transform_with(&mut module, &["fence_memory"], &options, &mut |_, _| {});
     let report = match report {
         Ok(report) => report,
@@ -140,5 +144,87 @@ fn appended_parameters_must_fit() {
             }
             (found, expected) => panic!("{bytes} bytes: expected {expected:?}, found {found:?}"),
         }
+    }
+}
+
+/// A context that tenants share must survive their kernels: what may destroy it besides an address is
+/// refused in the form for GPUs.
+#[test]
+fn what_may_destroy_a_context_is_refused_on_gpus() {
+    let module = ".func (.reg .b32 %n) deep(.reg .b32 %m) {\ncall (%n), deep, (%m);\nret;\n}\n\
+        .global .align 4 .b8 g[64];";
+    let on = |form, body: &str| fence_by(form, module, ".param .align 4 .b8 p[16]", body);
+    for (instruction, reason) in [
+        ("brkpt;", "it stops the context"),
+        ("bar.sync %r1;", "its barrier or its number of threads may be invalid"),
+        ("bar.sync 16;", "its barrier or its number of threads may be invalid"),
+        ("barrier.sync 0, 33;", "its barrier or its number of threads may be invalid"),
+        ("bar.arrive 1, %r1;", "its barrier or its number of threads may be invalid"),
+        ("bar.red.or.pred %p1, 0, 2048, %p2;", "its barrier or its number of threads may be invalid"),
+        ("ld.global.L2::cache_hint.u32 %r1, [%rd1], %rd2;", "its cache policy may be invalid"),
+        ("call (%r1), deep, (%r2);", "the device function `deep` calls itself"),
+        ("prefetch.global.L2 [%rd1];", "prefetch.global.L2"),
+        ("ld.param.u32 %r1, [p+2];", "`p` may not be aligned to the size of the access"),
+        ("ld.param.u64 %rd1, [p+8];", "`p` may not be aligned to the size of the access"),
+        ("ld.global.u64 %rd1, [g+8];", "`g` may not be aligned to the size of the access"),
+    ] {
+        match on(FenceForm::Exit, instruction) {
+            Outcome::Refused(why) => assert!(why.contains(reason), "{instruction}: {why}"),
+            Outcome::Fenced(..) => panic!("{instruction} was accepted"),
+        }
+    }
+    for instruction in [
+        "bar.sync 0;",
+        "barrier.sync 15, 64;",
+        "bar.red.or.pred %p1, 3, %p2;",
+        "bar.red.or.pred %p1, 3, 1024, %p2;",
+        "bar.warp.sync %r1;",
+        "ld.param.u32 %r1, [p+4];",
+        "ld.global.u32 %r1, [g+4];",
+        "trap;",
+    ] {
+        let outcome = on(FenceForm::Exit, instruction);
+        assert!(matches!(&outcome, Outcome::Fenced(_, 16)), "{instruction}: {outcome:?}");
+    }
+}
+
+/// In the form for GPUs, a private access whose address is not known to be aligned is rounded down.
+#[test]
+fn private_addresses_are_aligned_on_gpus() {
+    for (instruction, is_rounded) in [
+        ("ld.shared.u32 %r2, [s+4];", false),
+        ("ld.shared.u8 %r2, [s+5];", false),
+        ("ld.shared.u32 %r2, [s+5];", true),
+        ("ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s+16];", false),
+        ("ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s+8];", true),
+        ("ld.local.u64 %rd2, [l+8];", false),
+        ("ld.local.u64 %rd2, [l+4];", true),
+        // The variable is aligned to 4 bytes.
+        ("ld.shared.u64 %rd2, [t];", true),
+    ] {
+        let body = format!(
+            ".shared .align 16 .b8 s[64];\n.shared .align 4 .b8 t[16];\n.local .align 16 .b8 l[64];\n{instruction}"
+        );
+        match fence_by(FenceForm::Exit, "", ".param .u64 p", &body) {
+            Outcome::Fenced(text, _) => {
+                let rounds = text.contains("and.b64\t%atoll_address, %atoll_address, -");
+                assert_eq!(rounds, is_rounded, "{instruction}: {text}");
+            }
+            refused => panic!("{instruction}: {refused:?}"),
+        }
+    }
+}
+
+#[test]
+fn functions_that_no_kernel_reaches_do_not_call_fenced_ones() {
+    let module = ".func (.reg .b32 %v) inner(.reg .b64 %a) {\nld.global.u32 %v, [%a];\nret;\n}\n\
+        .func (.reg .b32 %v) outer(.reg .b64 %a) {\ncall (%v), inner, (%a);\nret;\n}\n\
+        .func (.reg .b32 %v) outermost(.reg .b64 %a) {\ncall (%v), outer, (%a);\nret;\n}\n\
+        .func (.reg .b32 %v) other(.reg .b32 %a) {\nmov.b32 %v, %a;\nret;\n}";
+    match fence(module, ".param .u64 p", "ld.param.u64 %rd1, [p];\ncall (%r1), inner, (%rd1);") {
+        Outcome::Fenced(text, _) => {
+            assert!(!text.contains("outer") && text.contains("inner") && text.contains("other"), "{text}");
+        }
+        refused => panic!("{refused:?}"),
     }
 }

@@ -6,7 +6,8 @@
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
 use atoll_passes::{
-    Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Virtualization, transform_with,
+    FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Virtualization,
+    transform_with,
 };
 use atoll_target_nvidia::{Ptxas, find_ptxas};
 use std::fs;
@@ -17,6 +18,9 @@ const ARCHITECTURES: [u32; 4] = [75, 80, 90, 120];
 
 /// Marks an input whose output cannot be assembled alone.
 const NOT_ASSEMBLED: &str = "(not assembled";
+
+/// The passes that fence kernels for GPUs, which they do in a form of their own.
+const FOR_GPUS: [&str; 2] = ["fence_memory", "exit_on_trap"];
 
 /// The folders of inputs, each with the passes that it runs.
 fn folders() -> Vec<(&'static str, Vec<&'static str>)> {
@@ -32,6 +36,7 @@ fn folders() -> Vec<(&'static str, Vec<&'static str>)> {
         "remove_dead_registers",
     ];
     let together = [
+        ("exit_on_trap", FOR_GPUS.to_vec()),
         ("pipeline", vec!["inject_preempt_flag", "shared_to_dynamic"]),
         ("all", PASSES.iter().map(|pass| pass.name).collect::<Vec<_>>()),
     ];
@@ -97,8 +102,9 @@ fn run(source: &str, passes: &[&str]) -> Result<(String, String), Box<dyn std::e
     let mut module = atoll_ptx::parse(source)?;
     let may_run_again =
         module.kernels().map(|kernel| kernel.name.clone()).filter(|name| !name.ends_with("_once")).collect();
-    let report =
-        transform_with(&mut module, passes, &PassOptions { may_run_again, ..PassOptions::default() }, &mut |_, _| {})?;
+    let fence_form = if passes == FOR_GPUS { FenceForm::Exit } else { FenceForm::Mask };
+    let options = PassOptions { may_run_again, fence_form, ..PassOptions::default() };
+    let report = transform_with(&mut module, passes, &options, &mut |_, _| {})?;
     Ok((report.kernels.iter().map(describe).collect(), atoll_ptx::print(&module)))
 }
 

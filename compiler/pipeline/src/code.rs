@@ -14,6 +14,9 @@ use atoll_passes::{
 };
 use atoll_ptx::Module;
 
+/// Why a kernel that reports faults is not padded.
+const OWN_FAULT_WORD: &str = "it reports faults of its launch, which it must not share";
+
 /// Compiles kernels to the code of a target. Also returns the reports of the passes.
 pub(crate) fn compile_target(
     kernels: Kernels,
@@ -25,6 +28,7 @@ pub(crate) fn compile_target(
     let Kernels { mut module, kernels, launches } = kernels;
     let (source, located) = atoll_ptx::print_located(&module);
     let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&located)))?;
+    let form = options.fences.form(target);
     // Only `ptxas` needs the kernels without passes.
     let plain = (options.assemble && matches!(target, Target::Nvidia(_))).then(|| module.clone());
     let (report, not_padded) = clock.stage(Stage::Passes(target), || {
@@ -32,7 +36,7 @@ pub(crate) fn compile_target(
         // the reduction.
         let reduce_divisions = options.passes.reduce_divisions && matches!(target, Target::Nvidia(_));
         let passes = TransformOptions { reduce_divisions, ..options.passes };
-        let report = transform(&mut module, passes, options.fence, target)?;
+        let report = transform(&mut module, passes, form)?;
         let not_padded = not_padded(&module, &kernels)?;
         Ok((report, not_padded))
     })?;
@@ -41,10 +45,11 @@ pub(crate) fn compile_target(
         .iter()
         .zip(&report.kernels)
         .zip(reruns)
-        .map(|((kernel, report), rerun)| facts(kernel, report, rerun))
+        .map(|((kernel, report), rerun)| facts(kernel, report, rerun, form))
         .collect();
     for (facts, reason) in facts.iter_mut().zip(not_padded) {
-        facts.not_padded = reason;
+        let shared_word = || OWN_FAULT_WORD.to_owned();
+        facts.not_padded = reason.or(facts.fence.filter(|fence| fence.fault_word).map(|_| shared_word()));
     }
     let (code, ptx) = clock.stage(Stage::Lower(target), || {
         lower(target, &module, plain.as_ref().filter(|plain| **plain != module), &mut facts, options, observer)
@@ -57,12 +62,15 @@ pub(crate) fn compile_target(
 fn transform(
     module: &mut Module,
     passes: TransformOptions,
-    fence: bool,
-    target: Target,
+    fence: Option<FenceForm>,
 ) -> Result<TransformReport, CompileError> {
-    let fence = fence && !matches!(target, Target::Nvidia(_));
-    let names: Vec<&str> = fence.then_some("fence_memory").into_iter().chain(passes.names()).collect();
-    let options = PassOptions { fence_form: FenceForm::Trap, ..PassOptions::default() };
+    let of_fence: &[&str] = match fence {
+        None => &[],
+        Some(FenceForm::Exit) => &["fence_memory", "exit_on_trap"],
+        Some(_) => &["fence_memory"],
+    };
+    let names: Vec<&str> = of_fence.iter().copied().chain(passes.names()).collect();
+    let options = PassOptions { fence_form: fence.unwrap_or_default(), ..PassOptions::default() };
     let report = atoll_passes::transform_with(module, &names, &options, &mut |_, _| {})?;
     match report.kernels.iter().find_map(refused) {
         Some((kernel, reason)) => Err(CompileError::NotFenced { kernel: kernel.into(), reason: reason.clone() }),
@@ -103,14 +111,14 @@ fn not_padded(module: &Module, kernels: &[LaunchedKernel]) -> Result<Vec<Option<
     Ok(report.kernels.iter().map(reason).collect())
 }
 
-fn facts(kernel: &LaunchedKernel, report: &KernelReport, rerun: RerunFact) -> KernelFacts {
-    let dynamic_shared_bytes = kernel.dynamic_shared_bytes;
+fn facts(kernel: &LaunchedKernel, report: &KernelReport, rerun: RerunFact, form: Option<FenceForm>) -> KernelFacts {
+    let (dynamic_shared_bytes, fault_word) = (kernel.dynamic_shared_bytes, form == Some(FenceForm::Exit));
     KernelFacts {
         name: kernel.name.clone(),
         block: kernel.block,
         params_bytes: report.params_bytes,
         preempt_offset: report.preempt_offset(),
-        fence: report.fence_offset().map(|offset| FenceFacts { offset, dynamic_shared_bytes }),
+        fence: report.fence_offset().map(|offset| FenceFacts { offset, dynamic_shared_bytes, fault_word }),
         shared_bytes: report.shared_bytes.saturating_add(dynamic_shared_bytes),
         rerun: Some(rerun),
         loop_checks: report.loops.iter().filter(|l| matches!(l.decision, LoopDecision::Checked { .. })).count() as u32,

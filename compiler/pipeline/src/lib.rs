@@ -37,7 +37,7 @@ pub use builder::{CompileReport, PRODUCER};
 pub use error::CompileError;
 pub use native::compile_amd;
 pub use observer::{Observer, Silent};
-pub use options::{CompileOptions, TransformOptions};
+pub use options::{CompileOptions, Fences, TransformOptions};
 pub use pack::launch::{
     LaunchShape, LaunchSource, ModuleContents, ModuleKernel, ModuleVariable, launch_source, pack_launch, read_module,
 };

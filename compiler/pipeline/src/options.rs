@@ -2,8 +2,35 @@
 
 use crate::targets::Target;
 use atoll_kgraph::{DiskCache, SizeRanges, States};
+use atoll_passes::FenceForm;
 pub use atoll_passes::TransformOptions;
 use std::sync::Arc;
+
+/// The targets whose kernels get a fence, which bounds every access to the memory of one tenant.
+/// Kernels for which that is impossible are refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fences {
+    /// None.
+    #[default]
+    None,
+    /// All but those of NVIDIA GPUs, for daemons that keep the memory of tenants apart on other
+    /// devices only.
+    NotNvidia,
+    /// All.
+    All,
+}
+
+impl Fences {
+    /// The form of the fence for a target; `None` if the target gets none.
+    pub(crate) fn form(self, target: Target) -> Option<FenceForm> {
+        match (self, target) {
+            (Fences::None, _) | (Fences::NotNvidia, Target::Nvidia(_)) => None,
+            (Fences::All, Target::Nvidia(_)) => Some(FenceForm::Exit),
+            // A trap on these ends one launch.
+            (Fences::NotNvidia | Fences::All, _) => Some(FenceForm::Trap),
+        }
+    }
+}
 
 /// Options of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +49,8 @@ pub struct CompileOptions {
     pub common_symbols: SizeRanges,
     /// The inputs and outputs of the model that form states.
     pub states: States,
-    /// Bound every access of a kernel to the memory of its tenant, and refuse kernels for which
-    /// that is impossible. For host targets only: the fence requires that the memory of a tenant is
-    /// aligned to its size. The memory of a GPU is one range for all tenants.
-    pub fence: bool,
+    /// The targets whose kernels get a fence.
+    pub fences: Fences,
     /// The cache for native code of kernels.
     pub kernel_cache: Option<Arc<DiskCache>>,
 }
@@ -41,7 +66,7 @@ impl Default for CompileOptions {
             symbols: SizeRanges::new(),
             common_symbols: SizeRanges::new(),
             states: States::None,
-            fence: false,
+            fences: Fences::None,
             kernel_cache: None,
         }
     }

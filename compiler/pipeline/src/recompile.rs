@@ -56,7 +56,7 @@ pub enum RecompileError {
 ///
 /// # Errors
 /// [`RecompileError`], an error in the PTX, or a kernel that cannot be fenced although
-/// [`CompileOptions::fence`] is set.
+/// [`CompileOptions::fences`] wants it.
 pub fn recompile(
     bundle: &Bundle,
     options: &CompileOptions,

@@ -65,11 +65,14 @@ impl Target {
     /// The default targets for existing PTX: the host, and the oldest NVIDIA architecture that is
     /// not older than `sm` (80 for `sm_80`).
     pub(crate) fn defaults_for(sm: u32) -> Vec<Target> {
-        let nvidia = Architecture::all().find(|architecture| architecture.sm() >= sm).unwrap_or(Architecture::TURING);
-        Target::defaults()
-            .into_iter()
-            .map(|target| if target == Target::NVIDIA { Target::Nvidia(nvidia) } else { target })
-            .collect()
+        let nvidia = |target| if target == Target::NVIDIA { Target::nvidia_for(sm) } else { target };
+        Target::defaults().into_iter().map(nvidia).collect()
+    }
+
+    /// The oldest NVIDIA architecture that is not older than `sm`.
+    pub(crate) fn nvidia_for(sm: u32) -> Target {
+        let is_new_enough = |architecture: &Architecture| architecture.sm() >= sm;
+        Architecture::all().find(is_new_enough).map_or(Target::NVIDIA, Target::Nvidia)
     }
 
     /// The best host target that this machine can run; without LLVM, the one that every machine can

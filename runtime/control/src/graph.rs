@@ -25,6 +25,13 @@ pub struct GraphReport {
     /// Time of a request that neither waits nor skips a stage, in nanoseconds, by the measured
     /// times of its functions; `None` until each of them has been called.
     pub latency_ns: Option<u64>,
+    /// Bytes of functions' inputs that other functions of the graph made, and that were copied on
+    /// the device, since the graph was deployed or the daemon started.
+    #[serde(default)]
+    pub handed_over_bytes: u64,
+    /// The same for bytes that were copied through host memory.
+    #[serde(default)]
+    pub copied_bytes: u64,
     /// The admission of its requests; `None` in lists, and for a daemon without admission.
     #[serde(default)]
     pub admission: Option<Box<AdmissionReport>>,

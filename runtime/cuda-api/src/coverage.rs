@@ -37,12 +37,17 @@ const fn has(list: &[&str], name: &str) -> bool {
     false
 }
 
+/// Compares from the end: names differ in their ends, and the compiler limits how long it evaluates a
+/// constant.
 const fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let mut index = 0;
-    while index < one.len() && index < other.len() && one[index] == other[index] {
-        index += 1;
+    let mut index = one.len();
+    if index != other.len() {
+        return false;
     }
-    index == one.len() && index == other.len()
+    while index > 0 && one[index - 1] == other[index - 1] {
+        index -= 1;
+    }
+    index == 0
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 //! | module | holds |
 //! |---|---|
 //! | `table` | [`for_each_entry_point`]: symbol, parameters and first CUDA version of each entry point |
-//! | [`types`] | handles, integers and structs of parameters, with the layout of the C header |
+//! | `graph_table` | the part of the table with graphs |
+//! | [`types`] | handles and integers of parameters, and, from `structs`, structs with the layout of the C header |
 //! | [`constants`] | flags and attribute numbers in use |
 //! | [`coverage`] | the check that a library has each entry point or lists it as missing |
+//! | [`nvml`] | functions of the management library that list GPUs and MIG instances |
 //! | [`error`] | error numbers, and [`for_each_error`] with their texts |
 //!
 //! The table is a macro that calls another macro with all its rows. [`ENTRY_POINTS`], the function
@@ -28,6 +30,9 @@
 pub mod constants;
 pub mod coverage;
 pub mod error;
+mod graph_table;
+pub mod nvml;
+mod structs;
 mod table;
 pub mod types;
 

@@ -11,7 +11,7 @@
 #[macro_export]
 macro_rules! for_each_entry_point {
     ($consumer:ident) => {
-        $consumer! {
+        $crate::with_graph_entry_points! { $consumer {
             // The driver and its devices.
             2000 fn cuInit(flags: c_uint);
             2020 fn cuDriverGetVersion(driver_version: *mut c_int);
@@ -37,6 +37,13 @@ macro_rules! for_each_entry_point {
             11000 fn cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint);
             7000 fn cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
             3020 fn cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice);
+            11040 fn cuCtxCreate_v3(
+                context: *mut CUcontext, params: *mut CUexecAffinityParam, num_params: c_int, flags: c_uint,
+                device: CUdevice
+            );
+            12050 fn cuCtxCreate_v4(
+                context: *mut CUcontext, params: *mut CUctxCreateParams, flags: c_uint, device: CUdevice
+            );
             4000 fn cuCtxDestroy_v2(context: CUcontext);
             4000 fn cuCtxSetCurrent(context: CUcontext);
             4000 fn cuCtxGetCurrent(context: *mut CUcontext);
@@ -54,6 +61,8 @@ macro_rules! for_each_entry_point {
             3010 fn cuCtxGetLimit(value: *mut usize, limit: CUlimit);
             3020 fn cuCtxGetCacheConfig(config: *mut CUfunc_cache);
             3020 fn cuCtxSetCacheConfig(config: CUfunc_cache);
+            12010 fn cuCtxSetFlags(flags: c_uint);
+            11000 fn cuCtxResetPersistingL2Cache();
             4000 fn cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint);
             4000 fn cuCtxDisablePeerAccess(peer_context: CUcontext);
 
@@ -112,6 +121,53 @@ macro_rules! for_each_entry_point {
             11020 fn cuMemPoolDestroy(pool: CUmemoryPool);
             11020 fn cuMemAllocFromPoolAsync(
                 pointer: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream
+            );
+
+            // Memory of the device, and addresses to which it is mapped.
+            10020 fn cuMemAddressReserve(
+                pointer: *mut CUdeviceptr, bytes: usize, alignment: usize, address: CUdeviceptr, flags: c_ulonglong
+            );
+            10020 fn cuMemAddressFree(pointer: CUdeviceptr, bytes: usize);
+            10020 fn cuMemCreate(
+                handle: *mut CUmemGenericAllocationHandle_v1, bytes: usize, properties: *const CUmemAllocationProp_v1,
+                flags: c_ulonglong
+            );
+            10020 fn cuMemRelease(handle: CUmemGenericAllocationHandle_v1);
+            10020 fn cuMemMap(
+                pointer: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle_v1,
+                flags: c_ulonglong
+            );
+            10020 fn cuMemUnmap(pointer: CUdeviceptr, bytes: usize);
+            10020 fn cuMemSetAccess(
+                pointer: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc_v1, count: usize
+            );
+            10020 fn cuMemGetAccess(flags: *mut c_ulonglong, location: *const CUmemLocation_v1, pointer: CUdeviceptr);
+            10020 fn cuMemGetAllocationGranularity(
+                granularity: *mut usize, properties: *const CUmemAllocationProp_v1,
+                option: CUmemAllocationGranularity_flags
+            );
+            10020 fn cuMemGetAllocationPropertiesFromHandle(
+                properties: *mut CUmemAllocationProp_v1, handle: CUmemGenericAllocationHandle_v1
+            );
+            11000 fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle_v1, address: *mut c_void);
+            10020 fn cuMemExportToShareableHandle(
+                shareable_handle: *mut c_void, handle: CUmemGenericAllocationHandle_v1,
+                handle_kind: CUmemAllocationHandleType, flags: c_ulonglong
+            );
+            10020 fn cuMemImportFromShareableHandle(
+                handle: *mut CUmemGenericAllocationHandle_v1, os_handle: *mut c_void,
+                handle_kind: CUmemAllocationHandleType
+            );
+            12010 fn cuMulticastCreate(
+                multicast: *mut CUmemGenericAllocationHandle, properties: *const CUmulticastObjectProp
+            );
+            12010 fn cuMulticastAddDevice(multicast: CUmemGenericAllocationHandle, device: CUdevice);
+            12010 fn cuMulticastBindMem(
+                multicast: CUmemGenericAllocationHandle, mc_offset: usize, memory: CUmemGenericAllocationHandle,
+                mem_offset: usize, bytes: usize, flags: c_ulonglong
+            );
+            12010 fn cuMulticastUnbind(
+                multicast: CUmemGenericAllocationHandle, device: CUdevice, mc_offset: usize, bytes: usize
             );
 
             // Managed memory.
@@ -219,6 +275,41 @@ macro_rules! for_each_entry_point {
             12040 fn cuKernelGetParamInfo(
                 kernel: CUkernel, param_index: usize, param_offset: *mut usize, param_size: *mut usize
             );
+            12030 fn cuKernelGetName(name: *mut *const c_char, kernel: CUkernel);
+            12050 fn cuKernelGetLibrary(library: *mut CUlibrary, kernel: CUkernel);
+            12000 fn cuKernelSetCacheConfig(kernel: CUkernel, config: CUfunc_cache, device: CUdevice);
+
+            // Code that the driver links.
+            6050 fn cuLinkCreate_v2(
+                num_options: c_uint, options: *mut CUjit_option, option_values: *mut *mut c_void,
+                state: *mut CUlinkState
+            );
+            6050 fn cuLinkAddData_v2(
+                state: CUlinkState, kind: CUjitInputType, data: *mut c_void, bytes: usize, name: *const c_char,
+                num_options: c_uint, options: *mut CUjit_option, option_values: *mut *mut c_void
+            );
+            6050 fn cuLinkAddFile_v2(
+                state: CUlinkState, kind: CUjitInputType, path: *const c_char, num_options: c_uint,
+                options: *mut CUjit_option, option_values: *mut *mut c_void
+            );
+            5050 fn cuLinkComplete(state: CUlinkState, cubin: *mut *mut c_void, bytes: *mut usize);
+            5050 fn cuLinkDestroy(state: CUlinkState);
+
+            // Descriptions of tensors, for copies to shared memory.
+            12000 fn cuTensorMapEncodeTiled(
+                tensor_map: *mut CUtensorMap, tensor_data_type: CUtensorMapDataType, tensor_rank: u32,
+                global_address: *mut c_void, global_dim: *const u64, global_strides: *const u64, box_dim: *const u32,
+                element_strides: *const u32, interleave: CUtensorMapInterleave, swizzle: CUtensorMapSwizzle,
+                l2_promotion: CUtensorMapL2promotion, oob_fill: CUtensorMapFloatOOBfill
+            );
+            12000 fn cuTensorMapEncodeIm2col(
+                tensor_map: *mut CUtensorMap, tensor_data_type: CUtensorMapDataType, tensor_rank: u32,
+                global_address: *mut c_void, global_dim: *const u64, global_strides: *const u64,
+                pixel_box_lower_corner: *const c_int, pixel_box_upper_corner: *const c_int, channels_per_pixel: u32,
+                pixels_per_column: u32, element_strides: *const u32, interleave: CUtensorMapInterleave,
+                swizzle: CUtensorMapSwizzle, l2_promotion: CUtensorMapL2promotion, oob_fill: CUtensorMapFloatOOBfill
+            );
+            12000 fn cuTensorMapReplaceAddress(tensor_map: *mut CUtensorMap, global_address: *mut c_void);
 
             // Launches and occupancy.
             4000 fn cuLaunchKernel(
@@ -247,6 +338,17 @@ macro_rules! for_each_entry_point {
             );
             10020 fn cuOccupancyAvailableDynamicSMemPerBlock(
                 dynamic_smem_size: *mut usize, function: CUfunction, num_blocks: c_int, block_size: c_int
+            );
+            7000 fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+                min_grid_size: *mut c_int, block_size: *mut c_int, function: CUfunction,
+                block_size_to_dynamic_smem_size: CUoccupancyB2DSize, dynamic_smem_size: usize, block_size_limit: c_int,
+                flags: c_uint
+            );
+            11070 fn cuOccupancyMaxPotentialClusterSize(
+                cluster_size: *mut c_int, function: CUfunction, config: *const CUlaunchConfig
+            );
+            11070 fn cuOccupancyMaxActiveClusters(
+                num_clusters: *mut c_int, function: CUfunction, config: *const CUlaunchConfig
             );
 
             // Streams, and operations in them.
@@ -291,6 +393,13 @@ macro_rules! for_each_entry_point {
                 stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint
             );
             6000 fn cuStreamAttachMemAsync(stream: CUstream, pointer: CUdeviceptr, length: usize, flags: c_uint);
+            11000 fn cuStreamCopyAttributes(to: CUstream, from: CUstream);
+            11000 fn cuStreamGetAttribute(
+                stream: CUstream, attribute: CUstreamAttrID, value: *mut CUstreamAttrValue_v1
+            );
+            11000 fn cuStreamSetAttribute(
+                stream: CUstream, attribute: CUstreamAttrID, value: *const CUstreamAttrValue_v1
+            );
 
             // Events.
             2000 fn cuEventCreate(event: *mut CUevent, flags: c_uint);
@@ -301,138 +410,6 @@ macro_rules! for_each_entry_point {
             2000 fn cuEventSynchronize(event: CUevent);
             2000 fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
             12080 fn cuEventElapsedTime_v2(milliseconds: *mut f32, start: CUevent, end: CUevent);
-
-            // Graphs.
-            11040 fn cuGraphInstantiateWithFlags(executable: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong);
-            11000 fn cuGraphInstantiate_v2(
-                executable: *mut CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, log_buffer: *mut c_char,
-                buffer_size: usize
-            );
-            10000 fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream);
-            11010 fn cuGraphUpload(graph: CUgraphExec, stream: CUstream);
-            10000 fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, num_nodes: *mut usize);
-            10000 fn cuGraphDestroy(graph: CUgraph);
-            10000 fn cuGraphExecDestroy(executable: CUgraphExec);
-            10000 fn cuGraphCreate(graph: *mut CUgraph, flags: c_uint);
-            10000 fn cuGraphClone(clone: *mut CUgraph, original_graph: CUgraph);
-            10000 fn cuGraphAddKernelNode(
-                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
-                params: *const CUDA_KERNEL_NODE_PARAMS_v1
-            );
-            12000 fn cuGraphAddKernelNode_v2(
-                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
-                params: *const CUDA_KERNEL_NODE_PARAMS_v2
-            );
-            10000 fn cuGraphKernelNodeGetParams(node: CUgraphNode, params: *mut CUDA_KERNEL_NODE_PARAMS_v1);
-            12000 fn cuGraphKernelNodeGetParams_v2(node: CUgraphNode, params: *mut CUDA_KERNEL_NODE_PARAMS_v2);
-            10000 fn cuGraphKernelNodeSetParams(node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1);
-            12000 fn cuGraphKernelNodeSetParams_v2(node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2);
-            10000 fn cuGraphAddMemcpyNode(
-                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
-                params: *const CUDA_MEMCPY3D_v2, context: CUcontext
-            );
-            10000 fn cuGraphMemcpyNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEMCPY3D_v2);
-            10000 fn cuGraphMemcpyNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2);
-            10000 fn cuGraphAddMemsetNode(
-                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
-                params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext
-            );
-            10000 fn cuGraphMemsetNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEMSET_NODE_PARAMS_v1);
-            10000 fn cuGraphMemsetNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1);
-            10000 fn cuGraphAddHostNode(
-                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
-                params: *const CUDA_HOST_NODE_PARAMS_v1
-            );
-            10000 fn cuGraphHostNodeGetParams(node: CUgraphNode, params: *mut CUDA_HOST_NODE_PARAMS_v1);
-            10000 fn cuGraphHostNodeSetParams(node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS_v1);
-            10000 fn cuGraphAddChildGraphNode(
-                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
-                child: CUgraph
-            );
-            10000 fn cuGraphChildGraphNodeGetGraph(node: CUgraphNode, child: *mut CUgraph);
-            10000 fn cuGraphAddEmptyNode(
-                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize
-            );
-            11010 fn cuGraphAddEventRecordNode(
-                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
-                event: CUevent
-            );
-            11010 fn cuGraphEventRecordNodeGetEvent(node: CUgraphNode, event: *mut CUevent);
-            11010 fn cuGraphEventRecordNodeSetEvent(node: CUgraphNode, event: CUevent);
-            11010 fn cuGraphAddEventWaitNode(
-                node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize,
-                event: CUevent
-            );
-            11010 fn cuGraphEventWaitNodeGetEvent(node: CUgraphNode, event: *mut CUevent);
-            11010 fn cuGraphEventWaitNodeSetEvent(node: CUgraphNode, event: CUevent);
-            10000 fn cuGraphNodeFindInClone(node: *mut CUgraphNode, original: CUgraphNode, clone: CUgraph);
-            10000 fn cuGraphNodeGetType(node: CUgraphNode, kind: *mut CUgraphNodeType);
-            10000 fn cuGraphGetRootNodes(graph: CUgraph, nodes: *mut CUgraphNode, num_nodes: *mut usize);
-            10000 fn cuGraphGetEdges(
-                graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, num_edges: *mut usize
-            );
-            12030 fn cuGraphGetEdges_v2(
-                graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edge_data: *mut CUgraphEdgeData,
-                num_edges: *mut usize
-            );
-            10000 fn cuGraphNodeGetDependencies(
-                node: CUgraphNode, dependencies: *mut CUgraphNode, num_dependencies: *mut usize
-            );
-            12030 fn cuGraphNodeGetDependencies_v2(
-                node: CUgraphNode, dependencies: *mut CUgraphNode, edge_data: *mut CUgraphEdgeData,
-                num_dependencies: *mut usize
-            );
-            10000 fn cuGraphNodeGetDependentNodes(node: CUgraphNode, nodes: *mut CUgraphNode, num_nodes: *mut usize);
-            12030 fn cuGraphNodeGetDependentNodes_v2(
-                node: CUgraphNode, nodes: *mut CUgraphNode, edge_data: *mut CUgraphEdgeData, num_nodes: *mut usize
-            );
-            10000 fn cuGraphAddDependencies(
-                graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, num_dependencies: usize
-            );
-            12030 fn cuGraphAddDependencies_v2(
-                graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edge_data: *const CUgraphEdgeData,
-                num_dependencies: usize
-            );
-            10000 fn cuGraphRemoveDependencies(
-                graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, num_dependencies: usize
-            );
-            12030 fn cuGraphRemoveDependencies_v2(
-                graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edge_data: *const CUgraphEdgeData,
-                num_dependencies: usize
-            );
-            10000 fn cuGraphDestroyNode(node: CUgraphNode);
-            12000 fn cuGraphInstantiateWithParams(
-                executable: *mut CUgraphExec, graph: CUgraph, params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS
-            );
-            12000 fn cuGraphExecGetFlags(executable: CUgraphExec, flags: *mut u64);
-            10010 fn cuGraphExecKernelNodeSetParams(
-                executable: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1
-            );
-            12000 fn cuGraphExecKernelNodeSetParams_v2(
-                executable: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2
-            );
-            10020 fn cuGraphExecMemcpyNodeSetParams(
-                executable: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2, context: CUcontext
-            );
-            10020 fn cuGraphExecMemsetNodeSetParams(
-                executable: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1,
-                context: CUcontext
-            );
-            10020 fn cuGraphExecHostNodeSetParams(
-                executable: CUgraphExec, node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS_v1
-            );
-            11010 fn cuGraphExecChildGraphNodeSetParams(executable: CUgraphExec, node: CUgraphNode, child: CUgraph);
-            11010 fn cuGraphExecEventRecordNodeSetEvent(executable: CUgraphExec, node: CUgraphNode, event: CUevent);
-            11010 fn cuGraphExecEventWaitNodeSetEvent(executable: CUgraphExec, node: CUgraphNode, event: CUevent);
-            10020 fn cuGraphExecUpdate(
-                executable: CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode,
-                result: *mut CUgraphExecUpdateResult
-            );
-            12000 fn cuGraphExecUpdate_v2(
-                executable: CUgraphExec, graph: CUgraph, result: *mut CUgraphExecUpdateResultInfo
-            );
-            11060 fn cuGraphNodeSetEnabled(executable: CUgraphExec, node: CUgraphNode, is_enabled: c_uint);
-            11060 fn cuGraphNodeGetEnabled(executable: CUgraphExec, node: CUgraphNode, is_enabled: *mut c_uint);
 
             // Green contexts: partitions of a device.
             12040 fn cuDeviceGetDevResource(device: CUdevice, result: *mut CUdevResource, kind: CUdevResourceType);
@@ -452,6 +429,6 @@ macro_rules! for_each_entry_point {
             12040 fn cuGreenCtxGetDevResource(context: CUgreenCtx, result: *mut CUdevResource, kind: CUdevResourceType);
             12040 fn cuGreenCtxRecordEvent(context: CUgreenCtx, event: CUevent);
             12040 fn cuGreenCtxWaitEvent(context: CUgreenCtx, event: CUevent);
-        }
+        } }
     };
 }

@@ -4,7 +4,6 @@ use crate::context::Context;
 use crate::error::{CudaError, status};
 use crate::functions::{Functions, Status};
 use atoll_cuda_api::constants;
-use atoll_cuda_api::types::CUuuid;
 use libloading::Library;
 use std::error::Error;
 use std::ffi::{CStr, c_char, c_int};
@@ -42,6 +41,22 @@ pub enum OpenError {
         index: u32,
         /// The number of devices.
         count: u32,
+    },
+    /// There is no device with the id, or this process does not see it.
+    #[error("no device that this process sees has the id {id}; `nvidia-smi -L` lists those of this machine")]
+    NoSuchId {
+        /// The requested id.
+        id: String,
+    },
+    /// This process sees other devices only.
+    #[error(
+        "this process does not see {id}, but {seen}; `CUDA_VISIBLE_DEVICES={id}` lets it see that device, if the         machine has it: a process sees one MIG instance only"
+    )]
+    NotSeen {
+        /// The requested id.
+        id: String,
+        /// The ids of the visible devices.
+        seen: String,
     },
     /// No process may use the device.
     #[error("device {index} is in prohibited mode: no process may use it until `nvidia-smi -i {index} -c DEFAULT`")]
@@ -235,15 +250,6 @@ impl Gpu {
         })?;
         // SAFETY: the array is NUL-terminated: its last byte was zero and is not written.
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
-    }
-
-    /// Its UUID; zeros if the driver is too old.
-    pub fn uuid(&self) -> Result<[u8; 16], CudaError> {
-        let mut uuid = CUuuid { bytes: [0; 16] };
-        let Some(get) = self.driver.functions.device_uuid else { return Ok(uuid.bytes) };
-        // SAFETY: writes one UUID to the given address.
-        self.driver.check("cuDeviceGetUuid", unsafe { get(&mut uuid, self.ordinal) })?;
-        Ok(uuid.bytes)
     }
 
     /// Its place on the bus: `0000:01:00.0`.

@@ -60,6 +60,7 @@ driver_functions! {
         device_name: cuDeviceGetName;
         device_attribute: cuDeviceGetAttribute;
         device_bus: cuDeviceGetPCIBusId;
+        device_memory: cuDeviceTotalMem_v2;
         context_retain: cuDevicePrimaryCtxRetain;
         context_release: cuDevicePrimaryCtxRelease_v2 | cuDevicePrimaryCtxRelease;
         context_reset: cuDevicePrimaryCtxReset_v2 | cuDevicePrimaryCtxReset;
@@ -109,6 +110,7 @@ driver_functions! {
     }
     optional {
         device_uuid: cuDeviceGetUuid;
+        instance_uuid: cuDeviceGetUuid_v2;
         function_load: cuFuncLoad;
         function_param: cuFuncGetParamInfo;
         launch_cooperative: cuLaunchCooperativeKernel;

@@ -2,8 +2,9 @@
 //!
 //! - [`Driver`]: the loaded library. [`functions`](self) lists the entry points in use; their types
 //!   come from the table of `runtime/cuda-api`.
-//! - [`Gpu`]: a device by its ordinal, not yet in use. [`Context`]: its primary context, retained,
-//!   or a context of its own.
+//! - [`Gpu`]: a device by its ordinal or its [id](Gpu::id), not yet in use. [`Context`]: its primary
+//!   context, retained, or a context of its own.
+//! - [`GpuList`]: the GPUs of the machine and their MIG instances, by NVML if it is installed.
 //! - [`Partition`]: some of its compute units. [`Module`], [`Kernel`], [`Stream`], [`Event`],
 //!   [`Graph`], [`DeviceMemory`], [`Variable`], [`HostWords`], [`HostMemory`], [`BarWords`]: owning
 //!   handles. Each keeps alive the objects that it depends on.
@@ -24,8 +25,11 @@ mod driver;
 mod error;
 mod functions;
 mod graph;
+mod id;
+mod list;
 mod memory;
 mod module;
+mod nvml;
 mod partition;
 mod range;
 mod stream;
@@ -35,8 +39,10 @@ pub use context::Context;
 pub use driver::{Attribute, ComputeMode, Driver, Gpu, OpenError};
 pub use error::{CudaError, status};
 pub use graph::{Graph, GraphLaunch};
+pub use list::{GpuList, ListedGpu, Mig};
 pub use memory::{DeviceMemory, DevicePtr, HostMemory, HostWords, OutOfBounds, TransferError};
 pub use module::{Arg, Kernel, LaunchShape, LoadError, Module, Variable};
+pub use nvml::NvmlError;
 pub use partition::{Partition, PartitionError};
 pub use range::{DeviceRange, Element};
 pub use stream::{Event, Stream};

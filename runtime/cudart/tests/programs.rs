@@ -6,8 +6,8 @@
 #[allow(dead_code, reason = "each test uses a part")]
 mod support;
 
-use atoll_session_server::{LIBRARY, RUNTIME, STAND_IN};
-use std::path::PathBuf;
+use atoll_session_server::{BLAS, LIBRARY, Libraries, RUNTIME, STAND_IN, environment};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use support::{Sessions, library};
@@ -86,15 +86,9 @@ fn built() -> &'static TempDir {
         for (name, _) in VERSIONS {
             // The program loads the library by the name by which it was linked.
             std::os::unix::fs::symlink(library(RUNTIME), path(name)).expect("a link");
-            let mut command = Command::new("cc");
-            command.args(["-O1", "-Wall", "-Werror", "-Wno-unused-result", "-o"]).arg(path(&format!("for-{name}")));
-            command
-                .arg(source)
-                .arg(format!("-L{}", folder.path().display()))
-                .arg(format!("-l:{name}"))
-                .args(["-pthread", "-ldl"]);
-            let output = command.output().expect("a C compiler");
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let search = format!("-L{}", folder.path().display());
+            let options = [source, &search, &format!("-l:{name}"), "-pthread", "-ldl"];
+            compile(&path(&format!("for-{name}")), &options);
         }
         let mut lying = fat(Form::Lz4, 80);
         let declared = 16 + 64 + 16 + 56;
@@ -108,6 +102,14 @@ fn built() -> &'static TempDir {
         files.iter().for_each(|(name, bytes)| std::fs::write(path(name), bytes).expect("a file"));
         folder
     })
+}
+
+/// Runs the C compiler.
+fn compile(out: &Path, options: &[&str]) {
+    let mut command = Command::new("cc");
+    command.args(["-O1", "-Wall", "-Werror", "-Wno-unused-result", "-o"]).arg(out).args(options);
+    let output = command.output().expect("a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn program(version: &str) -> PathBuf {
@@ -217,7 +219,7 @@ fn without_a_server_every_call_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let address = atoll_session::Address::Unix(folder.path().join("absent.sock"));
     let interpose = library(LIBRARY);
-    atoll_session_server::environment(folder.path(), &interpose, &address).expect("links");
+    environment(folder.path(), &interpose, &address, Libraries::Atoll).expect("links");
     let run = |driver: bool| {
         if !driver {
             std::fs::remove_file(folder.path().join("libcuda.so.1")).expect("a link");
@@ -237,4 +239,33 @@ fn without_a_server_every_call_is_an_error() {
         assert_eq!(text, "35 cudaErrorInsufficientDriver\n");
         assert!(said.contains("there is no CUDA driver: libcuda.so.1 cannot be loaded"), "{said}");
     }
+}
+
+#[test]
+fn a_program_whose_rpath_has_another_runtime_gets_that_of_atoll() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, theirs) = (folder.path().join("theirs.c"), folder.path().join("libcudart.so.13"));
+    std::fs::write(&source, "int cudaRuntimeGetVersion(int *version) { return 999; }").expect("a file");
+    compile(&theirs, &["-shared", "-fPIC", "-Wl,-soname,libcudart.so.13", source.to_str().expect("UTF-8")]);
+    let program = folder.path().join("searched");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/searched.c");
+    let theirs = theirs.to_str().expect("UTF-8");
+    // `RPATH`, which precedes the library path, as in NVIDIA's packages; `RUNPATH` follows it.
+    let search = format!("-Wl,--disable-new-dtags,-rpath,{}", folder.path().display());
+    compile(&program, &[source, theirs, &search, "-ldl"]);
+
+    let links = tempfile::tempdir().expect("a folder");
+    let address = atoll_session::Address::Unix(links.path().join("absent.sock"));
+    let variables = environment(links.path(), &library(LIBRARY), &address, Libraries::System).expect("links");
+    assert!(!links.path().join(BLAS).exists(), "cuBLAS is the system's");
+    let run = |without: &str| {
+        // The shell shows that a program without CUDA runs, and that its children find the runtime.
+        let mut command = Command::new("sh");
+        command.args(["-c", "\"$0\" \"$@\"; echo $?"]).arg(&program).args(["libcudart.so.13", theirs]);
+        let output = command.envs(variables.clone()).env_remove(without).output().expect("the shell");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    assert_eq!(run("ATOLL_LIBRARIES"), "needed: theirs\nloaded: theirs\nloaded: theirs\n0\n");
+    assert_eq!(run("nothing"), "needed: of Atoll\nloaded: of Atoll\nloaded: of Atoll\n0\n");
 }

@@ -40,6 +40,8 @@ pub struct BoundLaunch {
     pub blocks: u64,
     /// The slot of the evicted word, for launches that report early exits.
     pub evicted_slot: Option<usize>,
+    /// The slot of the fault word, for kernels that report faults there. The device sets it.
+    pub fault_slot: Option<usize>,
 }
 
 /// Checks a launch and resolves its addresses. `range` returns the address of a range of device
@@ -78,7 +80,15 @@ pub fn bind_launch(
     let evicted_slot = tells.map(|offset| slot_of(record, offset + preempt_params::EVICTED_WORD)).transpose()?;
     let address = |offset: u64| find(DeviceOffset(offset)).or_else(|| range(offset, 0));
     relocate(&mut block, bytes, &record.address_slots, |value| address(offset_of(value)?))?;
-    Ok(BoundLaunch { params: LaunchParams { block, bytes }, blocks, evicted_slot })
+    let fault_slot =
+        facts.fence.and_then(|fence| fence.fault_word_offset()).map(|at| fault_slot(at, bytes)).transpose()?;
+    Ok(BoundLaunch { params: LaunchParams { block, bytes }, blocks, evicted_slot, fault_slot })
+}
+
+/// The slot of the address of the fault word.
+fn fault_slot(at: u32, params_bytes: usize) -> Result<usize, Refusal> {
+    let fits = at.is_multiple_of(8) && at as usize + 8 <= params_bytes;
+    if fits { Ok((at / 8) as usize) } else { Err(Refusal::PreemptWords) }
 }
 
 /// The slot of a parameter that the passes appended. It must be marked as an address.
@@ -93,6 +103,7 @@ mod tests {
     use super::*;
     use crate::{AddressSlots, ModuleId};
     use atoll_core::{Epoch, LaunchId};
+    use atoll_kgraph::FenceFacts;
 
     /// The address of device memory, of which there are 4096 bytes.
     const BASE: u64 = 0x7000_0000;
@@ -138,6 +149,21 @@ mod tests {
         let mut moved = found.params.clone();
         moved.put_address(2, 7);
         assert_eq!(moved.to_bytes()[16..24], 7_u64.to_le_bytes());
+    }
+
+    #[test]
+    fn the_slot_of_the_fault_word_is_told() {
+        let (record, params) = launch(256);
+        let fence = |offset| Some(FenceFacts { offset, dynamic_shared_bytes: 0, fault_word: true });
+        let facts = KernelFacts { params_bytes: 40, ..KernelFacts::default() };
+        let record = LaunchRecord { preemptible: 0, ..record };
+        let range = |at: u64, _: u64| Some(BASE + at);
+        let bound = |fence| bind_launch(&record, &params, &KernelFacts { fence, ..facts.clone() }, 0, range, |_| None);
+        assert_eq!(bound(None).unwrap().fault_slot, None);
+        assert!(bound(fence(0)).is_err(), "behind the parameters");
+        let facts = KernelFacts { params_bytes: 48, fence: fence(0), ..facts.clone() };
+        let params: Vec<u8> = params.iter().copied().chain([0; 8]).collect();
+        assert_eq!(bind_launch(&record, &params, &facts, 0, range, |_| None).unwrap().fault_slot, Some(5));
     }
 
     #[test]

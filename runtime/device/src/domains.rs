@@ -35,7 +35,7 @@ pub trait Domains {
     /// more is killed. Called before memory is used, and after it was given back.
     fn allow_memory(&mut self, _name: &str, _bytes: u64) {}
 
-    /// Limits the memory that the process of a domain can touch, to what parts of `bytes` bytes in
+    /// Limits the memory that the kernels of a domain can touch, to what parts of `bytes` bytes in
     /// total need. Has no effect if another limit applies, or if the domain already has memory.
     fn bound_memory(&mut self, _name: &str, _bytes: u64) {}
 
@@ -43,6 +43,12 @@ pub trait Domains {
     /// [`Domains::domain`] if the memory of the domain is limited.
     fn memory_start(&mut self, name: &str) -> Result<DeviceOffset, DeviceError> {
         self.domain(name)
+    }
+
+    /// The size of a domain's memory minus one, for the fences of kernels; the size is a power of two.
+    /// `None` if it is that of [`DeviceInfo::memory_range`](crate::DeviceInfo::memory_range).
+    fn memory_mask(&self, _name: &str) -> Option<u64> {
+        None
     }
 
     /// The address of an offset as kernels of its domain see it. `None` if the device does not know

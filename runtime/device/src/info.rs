@@ -52,10 +52,10 @@ pub struct DeviceInfo {
     pub host_cpus: Vec<usize>,
 }
 
-/// A range of addresses. Its size is a power of two, and its base is a multiple of its size, both
-/// as an offset and as an address on the device. It holds either the memory of a domain or the
-/// constants, and nothing else. So a fence that confines addresses to it
-/// ([`atoll_kgraph::fence_params`]) confines a kernel to its own memory.
+/// A range of addresses. Its size is a power of two, and it holds either the memory of a domain or
+/// the constants, and nothing else. So a fence that confines addresses to it
+/// ([`atoll_kgraph::fence_params`]) confines a kernel to its own memory. On the host device, its
+/// base is a multiple of its size, both as an offset and as an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     /// Where it begins.
@@ -87,9 +87,10 @@ impl DeviceInfo {
         AddressRange::around(domain, self.memory_bytes)
     }
 
-    /// The range of all constants. Kernels of a domain can read those that are mapped for it.
-    pub fn constants_range(&self) -> AddressRange {
-        AddressRange::around(self.constants_base, self.constants_bytes)
+    /// The range of all constants. Kernels of a domain can read those that are mapped for it. `None`
+    /// if constants are in the memory of the domains that use them.
+    pub fn constants_range(&self) -> Option<AddressRange> {
+        (self.constants_bytes > 0).then(|| AddressRange::around(self.constants_base, self.constants_bytes))
     }
 }
 
@@ -104,6 +105,8 @@ pub struct DeviceFacts {
     pub compute_units: u32,
     /// Bytes of memory reserved on the device, constants included.
     pub memory_bytes: u64,
+    /// The address of that memory as kernels see it.
+    pub memory_address: u64,
     /// See [`DeviceInfo::shared_bytes_max`].
     pub shared_bytes_max: u32,
     /// See [`DeviceInfo::lane_units`].
@@ -115,7 +118,8 @@ pub struct DeviceFacts {
 impl DeviceFacts {
     /// Replaces the corresponding fields of `info`.
     pub fn complete(self, info: DeviceInfo) -> DeviceInfo {
-        let DeviceFacts { targets, compute_units, memory_bytes, shared_bytes_max, lane_units, can_interrupt } = self;
+        let DeviceFacts { targets, compute_units, memory_bytes, shared_bytes_max, lane_units, can_interrupt, .. } =
+            self;
         let constants_base = DeviceOffset(memory_bytes);
         DeviceInfo {
             targets,

@@ -227,10 +227,14 @@ impl fmt::Display for Target<'_> {
         }
         match fault.address {
             Some(address) => write!(f, " {address:#x}")?,
-            None => f.write_str(" at a non-canonical address")?,
+            None if matches!(fault.kind, FaultKind::BadAddress { .. }) => f.write_str(" at a non-canonical address")?,
+            // A fence on a GPU reports no address.
+            None => {}
         }
-        if let Some(place) = &fault.place {
-            return write!(f, ", {place}");
+        match (&fault.place, fault.address) {
+            (Some(place), Some(_)) => return write!(f, ", {place}"),
+            (Some(place), None) => return write!(f, " {place}"),
+            (None, _) => {}
         }
         if fault.address.is_some_and(|a| a < NULL_BYTES) && !matches!(fault.kind, FaultKind::Misaligned) {
             f.write_str(", through a null pointer,")?;
@@ -287,6 +291,8 @@ mod tests {
                 .to_string()
                 .ends_with("read of 16 bytes at 0x7f0000001000, 8 bytes behind the end of 'out' (1024 bytes)")
         );
+        let unknown = Fault { address: None, access: None, ..outside.clone() };
+        assert!(unknown.to_string().contains(": access 8 bytes behind the end of 'out'"), "{unknown}");
         let late = Fault { kind: FaultKind::TimeLimit { limit_ns: 10_000_000_000 }, ..fault.clone() };
         assert!(late.to_string().ends_with("at line 212: it ran for longer than its limit of 10 s"));
         let refused = Fault {

@@ -6,14 +6,17 @@
 
 use crate::batching::{Batching, Rows, extract, interleave};
 use crate::binding::{Binding, Output};
-use crate::chain::{Chain, Source, Stage};
+use crate::chain::{Chain, Given, Stage};
 use crate::error::InvokeError;
 use crate::event::Submission;
 use crate::function::Function;
 use crate::instance::Instance;
 use crate::request::{InvocationId, OutputTensor, PendingReply};
-use atoll_core::TaskId;
+use crate::retained::{Part, RetainedTensor};
+use atoll_core::{DeviceOffset, TaskId};
 use atoll_device::{Device, DeviceError};
+use atoll_kgraph::Place;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -31,6 +34,8 @@ pub(crate) struct Member {
     pub(crate) reply: PendingReply,
     /// Whether it was answered before the batch ended. Its rows are still computed.
     pub(crate) has_left: bool,
+    /// Bytes of its inputs that were copied from memory of earlier invocations.
+    pub(crate) handed_over_bytes: u64,
 }
 
 impl Member {
@@ -38,12 +43,45 @@ impl Member {
         &self.submission.chain.stages[0]
     }
 
-    /// The bytes that it sends for an input.
-    fn input(&self, input: usize) -> &[u8] {
-        match &self.stage().inputs[input] {
-            Source::Bytes(bytes) => bytes,
+    /// The size of an input in bytes.
+    fn input_bytes(&self, input: usize) -> u64 {
+        self.stage().binding.inputs[input].bytes
+    }
+
+    /// Writes an input. Returns the number of bytes written from host memory.
+    fn write_input(
+        &mut self,
+        input: usize,
+        to: DeviceOffset,
+        device: &mut dyn Device,
+        place_of: impl Fn(&RetainedTensor) -> Option<DeviceOffset>,
+    ) -> Result<u64, DeviceError> {
+        let given = self.submission.chain.stages[0].inputs[input].given(place_of);
+        match given {
+            Given::Bytes(content) => device.write(to, content).map(|()| content.len() as u64),
+            Given::OnDevice { at, bytes } => {
+                self.handed_over_bytes += bytes;
+                device.copy(at, to, bytes).map(|()| 0)
+            }
             // Only single calls are batched, so no earlier stage supplies an input.
-            Source::Output { .. } | Source::Rows => &[],
+            Given::Lost | Given::Later => Err(lost()),
+        }
+    }
+
+    /// The contents of an input in host memory.
+    fn read_input(
+        &self,
+        input: usize,
+        device: &mut dyn Device,
+        place_of: impl Fn(&RetainedTensor) -> Option<DeviceOffset>,
+    ) -> Result<Cow<'_, [u8]>, DeviceError> {
+        match self.stage().inputs[input].given(place_of) {
+            Given::Bytes(content) => Ok(content.into()),
+            Given::OnDevice { at, bytes } => {
+                let mut content = vec![0; bytes as usize];
+                device.read(at, &mut content).map(|()| content.into())
+            }
+            Given::Lost | Given::Later => Err(lost()),
         }
     }
 
@@ -84,7 +122,7 @@ impl Batch {
             may_move: false,
             gathers: true,
         };
-        let member = |(submission, reply)| Member { submission, reply, has_left: false };
+        let member = |(submission, reply)| Member { submission, reply, has_left: false, handed_over_bytes: 0 };
         Ok((submission, Batch { members: requests.into_iter().map(member).collect(), rows }))
     }
 
@@ -104,77 +142,111 @@ impl Batch {
     }
 
     /// Writes the inputs of all members, including those that have left, so that no row has
-    /// undefined contents. Returns the number of bytes written.
-    pub(crate) fn write_inputs(&self, instance: &Instance, device: &mut dyn Device) -> Result<u64, DeviceError> {
+    /// undefined contents. `place_of` finds outputs of earlier invocations on the device. Returns the
+    /// number of bytes written from host memory.
+    pub(crate) fn write_inputs(
+        &mut self,
+        instance: &Instance,
+        device: &mut dyn Device,
+        place_of: impl Fn(&RetainedTensor) -> Option<DeviceOffset>,
+    ) -> Result<u64, DeviceError> {
         let mut written = 0;
-        for (input, rows) in axes(&self.members[0].stage().function, |batching| &batching.inputs) {
+        let axes: Vec<_> = axes(&self.members[0].stage().function, |batching| &batching.inputs).collect();
+        for (input, rows) in axes {
             let place = instance.binding.inputs[input];
-            let tensors: Vec<&[u8]> = self.members.iter().map(|member| member.input(input)).collect();
             let pieces = rows.pieces(&input_shape(&self.members[0], input, &instance.binding));
-            let bytes: u64 = tensors.iter().map(|tensor| tensor.len() as u64).sum();
+            let bytes: u64 = self.members.iter().map(|member| member.input_bytes(input)).sum();
             assert!(bytes <= place.bytes, "the rows of all members fit the input");
             if pieces == 1 {
                 let mut offset = place.offset;
-                for tensor in tensors {
-                    device.write(instance.at(offset), tensor)?;
-                    offset += tensor.len() as u64;
+                for member in &mut self.members {
+                    written += member.write_input(input, instance.at(offset), device, &place_of)?;
+                    offset += member.input_bytes(input);
                 }
             } else {
+                let read = |member| Member::read_input(member, input, device, &place_of);
+                let tensors = self.members.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+                let tensors: Vec<&[u8]> = tensors.iter().map(|tensor| &**tensor).collect();
                 device.write(instance.at(place.offset), &interleave(&tensors, pieces))?;
+                written += bytes;
             }
-            written += bytes;
         }
         Ok(written)
     }
 
-    /// Reads the outputs that the present members requested. Returns them by member, and the number
-    /// of bytes read.
+    /// Reads the outputs that the present members requested, except those that only stay on the
+    /// device.
     pub(crate) fn read_outputs(
         &self,
         instance: &Instance,
         device: &mut dyn Device,
-    ) -> Result<(Vec<Vec<OutputTensor>>, u64), DeviceError> {
+    ) -> Result<BatchOutputs, DeviceError> {
         let axes: Vec<Rows> =
             axes(&self.members[0].stage().function, |batching| &batching.outputs).map(|(_, rows)| rows).collect();
         // Outputs in which the rows of a member are not contiguous are read as a whole, once.
         let mut whole: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
         // By output: the offset of the next member's rows in each piece.
         let mut at = vec![0; axes.len()];
-        let (mut all, mut read) = (Vec::with_capacity(self.members.len()), 0);
-        for member in &self.members {
+        let mut made = BatchOutputs::default();
+        for (number, member) in self.members.iter().enumerate() {
             let wanted = if member.has_left { &[][..] } else { &member.stage().outputs };
             let mut tensors = Vec::with_capacity(wanted.len());
-            for &output in wanted {
+            for (index, &output) in wanted.iter().enumerate() {
                 let Output { shape, place: own } = member.output(output);
                 let Output { shape: batch_shape, place } = &instance.binding.outputs[output];
                 let pieces = axes[output].pieces(batch_shape);
-                let bytes = if pieces == 1 {
-                    let mut bytes = vec![0; own.bytes as usize];
-                    device.read(instance.at(place.offset + at[output] as u64), &mut bytes)?;
-                    read += own.bytes;
-                    bytes
+                let rows = Place { offset: place.offset + at[output] as u64, bytes: own.bytes };
+                let retain = member.stage().retain_of(output).filter(|_| pieces == 1);
+                if let (Some(_), Some(dtype)) = (retain, member.stage().output_dtype(output)) {
+                    made.retained.push((number, index, Part { place: rows, dtype, shape: shape.clone() }));
+                }
+                let bytes = if retain.is_some_and(|retain| !retain.with_bytes) {
+                    Vec::new()
+                } else if pieces == 1 {
+                    made.read_bytes += rows.bytes;
+                    read(rows, instance, device)?
                 } else {
                     let whole = match whole.entry(output) {
                         Entry::Occupied(entry) => entry.into_mut(),
                         Entry::Vacant(entry) => {
-                            let mut bytes = vec![0; place.bytes as usize];
-                            device.read(instance.at(place.offset), &mut bytes)?;
-                            read += place.bytes;
-                            entry.insert(bytes)
+                            made.read_bytes += place.bytes;
+                            entry.insert(read(*place, instance, device)?)
                         }
                     };
                     extract(whole, pieces, at[output], own.bytes as usize / pieces.max(1))
                 };
                 tensors.push(OutputTensor { shape: shape.clone(), bytes });
             }
-            all.push(tensors);
+            made.tensors.push(tensors);
             for (output, at) in at.iter_mut().enumerate() {
                 let pieces = axes[output].pieces(&instance.binding.outputs[output].shape);
                 *at += member.output(output).place.bytes as usize / pieces.max(1);
             }
         }
-        Ok((all, read))
+        Ok(made)
     }
+}
+
+/// The outputs of a batch.
+#[derive(Default)]
+pub(crate) struct BatchOutputs {
+    /// By member: the outputs that it asked for.
+    pub(crate) tensors: Vec<Vec<OutputTensor>>,
+    /// The rows to leave on the device, with the member and the index among its outputs.
+    pub(crate) retained: Vec<(usize, usize, Part)>,
+    pub(crate) read_bytes: u64,
+}
+
+/// The bytes of a part of an instance's memory.
+fn read(place: Place, instance: &Instance, device: &mut dyn Device) -> Result<Vec<u8>, DeviceError> {
+    let mut bytes = vec![0; place.bytes as usize];
+    device.read(instance.at(place.offset), &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The error of a batch if an input is lost. Its requests then run alone.
+fn lost() -> DeviceError {
+    DeviceError::DomainLost("an input of a request was lost".into())
 }
 
 /// The position of the rows in each input or output of a function, with its index.

@@ -9,10 +9,11 @@ use crate::config::FunctionKey;
 use crate::error::InvokeError;
 use crate::function::{Function, FunctionId, QueueSlot};
 use crate::limits::CHAIN_STAGES_MAX;
-use crate::request::{ChainRequest, StageInput};
+use crate::request::{ChainRequest, Retain, StageInput};
+use crate::retained::RetainedTensor;
 use crate::session::{Session, StateForm};
 use atoll_core::limits::TASK_STEPS_MAX;
-use atoll_core::{Class, Fork, Step, Tenant};
+use atoll_core::{Class, DeviceOffset, Fork, Step, Tenant};
 use atoll_kgraph::{BufferKind, DType, InputForm};
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub(crate) struct Stage {
     pub(crate) inputs: Vec<Source>,
     /// The outputs to return, as indices of the function's outputs.
     pub(crate) outputs: Vec<usize>,
+    /// Those of them to leave on the device.
+    pub(crate) retain: Vec<Retain>,
     /// The index of its first step in the task: the copy of its inputs, if it takes any from
     /// earlier stages.
     first_step: u32,
@@ -39,8 +42,41 @@ pub(crate) enum Source {
     Bytes(Vec<u8>),
     /// An earlier stage, by index, and the index of its output.
     Output { stage: usize, output: usize },
+    /// An earlier invocation, which left it on the device.
+    Retained(RetainedTensor),
     /// The requests of a batch: each supplies its rows.
     Rows,
+}
+
+/// The contents of an input before an invocation begins.
+pub(crate) enum Given<'a> {
+    Bytes(&'a [u8]),
+    /// An output that an earlier invocation left on the device.
+    OnDevice {
+        at: DeviceOffset,
+        bytes: u64,
+    },
+    /// Such an output that is lost.
+    Lost,
+    /// The invocation computes it, or it consists of the rows of a batch.
+    Later,
+}
+
+impl Source {
+    /// The contents; `place_of` finds outputs of earlier invocations on the device.
+    pub(crate) fn given(&self, place_of: impl FnOnce(&RetainedTensor) -> Option<DeviceOffset>) -> Given<'_> {
+        match self {
+            Source::Bytes(bytes) => Given::Bytes(bytes),
+            Source::Retained(tensor) => match tensor.saved() {
+                Some(bytes) => Given::Bytes(bytes),
+                None => {
+                    let at = place_of(tensor);
+                    at.map_or(Given::Lost, |at| Given::OnDevice { at, bytes: tensor.bytes() })
+                }
+            },
+            Source::Output { .. } | Source::Rows => Given::Later,
+        }
+    }
 }
 
 /// A step of the task, as a step of a stage.
@@ -58,11 +94,21 @@ impl Stage {
         self.inputs.iter().any(|source| matches!(source, Source::Output { .. }))
     }
 
+    /// Whether to leave an output on the device.
+    pub(crate) fn retain_of(&self, output: usize) -> Option<Retain> {
+        self.retain.iter().copied().find(|retain| retain.output == output)
+    }
+
+    /// The element type of an output.
+    pub(crate) fn output_dtype(&self, output: usize) -> Option<DType> {
+        output_dtype(&self.function, output)
+    }
+
     /// The form of an output as the input of a later stage; `None` if there is no such output.
     fn output_form(&self, output: usize) -> Option<InputForm<'_>> {
-        let (_, spec) = self.function.graph().buffers_of(BufferKind::Output).nth(output)?;
+        let dtype = self.output_dtype(output)?;
         let made = self.binding.outputs.get(output)?;
-        Some(InputForm { dtype: Some(spec.dtype), shape: &made.shape, bytes: made.place.bytes, data: None })
+        Some(InputForm { dtype: Some(dtype), shape: &made.shape, bytes: made.place.bytes, data: None })
     }
 }
 
@@ -124,8 +170,9 @@ impl Chain {
                 function.note_rejected();
                 return Err(InvokeError::BadInput(format!("function `{}` has no output {unknown}", function.key)));
             }
+            let retain = to_retain(&function, &outputs, stage.retain).inspect_err(|_| function.note_rejected())?;
             let inputs = stage.inputs.into_iter().map(Source::from).collect();
-            stages.push(Stage { function, binding, slot: Some(slot), inputs, outputs, first_step: 0 });
+            stages.push(Stage { function, binding, slot: Some(slot), inputs, outputs, retain, first_step: 0 });
         }
         let steps: usize =
             stages.iter().map(|stage| stage.binding.steps.len() + usize::from(stage.takes_outputs())).sum();
@@ -142,16 +189,16 @@ impl Chain {
     pub(crate) fn of_batch(function: &Arc<Function>, binding: Arc<Binding>) -> Chain {
         let inputs = binding.inputs.iter().map(|_| Source::Rows).collect();
         let outputs = (0..binding.outputs.len()).collect();
-        let stage = Stage { function: Arc::clone(function), binding, slot: None, inputs, outputs, first_step: 0 };
-        Chain::flatten(vec![stage])
+        let (function, retain) = (Arc::clone(function), Vec::new());
+        Chain::flatten(vec![Stage { function, binding, slot: None, inputs, outputs, retain, first_step: 0 }])
     }
 
     /// A flush of a CUDA session, as a call of the session's function.
     pub(crate) fn of_flush(function: Arc<Function>, slot: QueueSlot, binding: Binding, inputs: Vec<Vec<u8>>) -> Chain {
         let inputs = inputs.into_iter().map(Source::Bytes).collect();
         let outputs = (0..binding.outputs.len()).collect();
-        let binding = Arc::new(binding);
-        Chain::flatten(vec![Stage { function, binding, slot: Some(slot), inputs, outputs, first_step: 0 }])
+        let (binding, retain) = (Arc::new(binding), Vec::new());
+        Chain::flatten(vec![Stage { function, binding, slot: Some(slot), inputs, outputs, retain, first_step: 0 }])
     }
 
     /// Whether it is a single call that may run in a batch.
@@ -235,8 +282,26 @@ impl From<StageInput> for Source {
         match input {
             StageInput::Tensor(tensor) => Source::Bytes(tensor.bytes),
             StageInput::Output { stage, output } => Source::Output { stage, output },
+            StageInput::Retained(tensor) => Source::Retained(tensor),
         }
     }
+}
+
+/// The outputs of a stage to leave on the device. Strings are only returned, since their codes mean
+/// nothing to other functions.
+fn to_retain(function: &Function, outputs: &[usize], mut retain: Vec<Retain>) -> Result<Vec<Retain>, InvokeError> {
+    if let Some(Retain { output, .. }) = retain.iter().find(|retain| !outputs.contains(&retain.output)) {
+        let text =
+            format!("output {output} of function `{}` is to stay on the device, but not asked for", function.key);
+        return Err(InvokeError::BadInput(text));
+    }
+    retain.retain(|retain| output_dtype(function, retain.output) != Some(DType::Strings));
+    Ok(retain)
+}
+
+/// The element type of an output.
+fn output_dtype(function: &Function, output: usize) -> Option<DType> {
+    Some(function.graph().buffers_of(BufferKind::Output).nth(output)?.1.dtype)
 }
 
 /// Checks the inputs of a stage and returns the binding for their shapes, cached or new.
@@ -251,6 +316,10 @@ fn bind(
     for (index, input) in inputs.iter().enumerate() {
         forms.push(match input {
             StageInput::Tensor(tensor) => tensor.form(),
+            StageInput::Retained(tensor) if *tensor.tenant() != function.key.tenant => {
+                return Err(bad(format!("input {index} is an output of another tenant's function")));
+            }
+            StageInput::Retained(tensor) => tensor.form(),
             StageInput::Output { stage, output } => {
                 let from = earlier
                     .get(*stage)

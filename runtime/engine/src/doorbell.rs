@@ -5,13 +5,14 @@ use crate::clock::timespec;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct Doorbell(OwnedFd);
 
 impl Doorbell {
-    pub(crate) fn new() -> io::Result<Doorbell> {
-        Ok(Doorbell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    pub(crate) fn new() -> io::Result<Arc<Doorbell>> {
+        Ok(Arc::new(Doorbell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
     /// Wakes the thread, now or at its next wait. The only possible error is a full counter, which

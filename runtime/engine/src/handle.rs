@@ -12,7 +12,7 @@ use crate::event::{Command, Submission};
 use crate::function::{Function, FunctionId};
 use crate::padding_thread::PaddingThread;
 use crate::request::{ChainRequest, InvocationId, InvocationRequest, PendingReply, Reply};
-use crate::residency::ResidencyChanges;
+use crate::retained::OutputRequests;
 use crate::session::{Session, SessionId, Sessions};
 use crate::share::{InstanceMemory, ShareClient};
 use crate::shared::{Inbox, Shared};
@@ -71,6 +71,7 @@ impl Engine {
             })?;
         let doorbell = Doorbell::new().map_err(|source| EngineError::Os { what: "cannot make an eventfd", source })?;
         let shared = Arc::new(Shared {
+            outputs: OutputRequests::new(&doorbell),
             doorbell,
             device: device.info().clone(),
             imports: device.imports(),
@@ -80,7 +81,7 @@ impl Engine {
             lost: AtomicBool::new(false),
             ids: AtomicU64::new(config.device.first_id()),
             memory_bytes: config.memory_limit_bytes.unwrap_or(u64::MAX).min(device.info().memory_bytes),
-            residency: ResidencyChanges::default(),
+            residency: Default::default(),
             sessions: Sessions::default(),
             decoding: Arc::default(),
         });
@@ -125,7 +126,7 @@ impl Engine {
         if thread.join().is_err() {
             tracing::error!("the engine's thread panicked; its invocations have been answered");
         }
-        self.handle.shared.decoding.stop();
+        self.handle.shared.stop();
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct Instance {
     base: DeviceOffset,
     /// Start of that memory, for fences.
     start: DeviceOffset,
+    /// Its size minus one, for fences.
+    mask: u64,
     /// Offsets of the function's constants.
     constants: Box<[DeviceOffset]>,
     /// The generation of the constant set for which those offsets are valid.
@@ -56,6 +58,7 @@ impl Instance {
             place,
             base: DeviceOffset(0),
             start: DeviceOffset(0),
+            mask: 0,
             constants,
             generation,
             module,
@@ -87,14 +90,19 @@ impl Instance {
         self.relocate();
     }
 
+    /// Whether the other instance lies in the same memory of a domain, none of which was lost since.
+    pub(crate) fn is_beside(&self, other: &Instance) -> bool {
+        self.base == other.base
+    }
+
     /// Whether `base` is the base that was set last.
     pub(crate) fn is_at(&self, base: DeviceOffset) -> bool {
         self.base == base
     }
 
-    /// Updates base and start of the domain's memory; the contents of the old memory are lost.
-    pub(crate) fn move_to(&mut self, base: DeviceOffset, start: DeviceOffset) {
-        (self.base, self.start) = (base, start);
+    /// Updates base, start and mask of the domain's memory; the contents of the old memory are lost.
+    pub(crate) fn move_to(&mut self, base: DeviceOffset, start: DeviceOffset, mask: u64) {
+        (self.base, self.start, self.mask) = (base, start, mask);
         self.relocate();
     }
 
@@ -143,6 +151,7 @@ impl Instance {
             Space::Constant(number) => DeviceOffset(self.constants[number as usize].0 + site.offset),
             Space::Domain => DeviceOffset(self.start.0 + site.offset),
             Space::Device => DeviceOffset(site.offset),
+            Space::Mask => DeviceOffset(self.mask),
         }
     }
 

@@ -56,6 +56,8 @@ pub(crate) struct Invocation {
     pub(crate) padding: Vec<Arc<LoadedPadding>>,
     /// The time of its launches, if its client asked for them.
     pub(crate) launches: Vec<LaunchTime>,
+    /// Bytes of its inputs that were copied from memory of earlier invocations.
+    pub(crate) handed_over_bytes: u64,
 }
 
 /// Total time of a step's evicted launches since its progress map was last found to have grown.
@@ -116,6 +118,7 @@ impl Invocation {
             evicted: EvictedRuns::default(),
             padding: Vec::new(),
             launches: Vec::new(),
+            handed_over_bytes: 0,
         }
     }
 

@@ -21,6 +21,8 @@
 //! - An invocation uses exactly the memory that [`atoll_kgraph::invocation_bytes`] promises.
 //! - Outputs of an invocation are read, and its memory is given to other invocations, only when
 //!   none of its launches is on the device.
+//! - Memory that is retained for its outputs is given to no other invocation before the outputs are
+//!   released, or copied to host memory.
 //! - A function that failed to load, or was unloaded, holds no resources.
 //! - A batch holds requests of one function, class, priority and shape. If a batch fails, each of
 //!   its requests runs again alone.
@@ -54,6 +56,7 @@ mod padding_thread;
 mod recorder;
 mod request;
 mod residency;
+mod retained;
 mod session;
 mod share;
 mod shared;
@@ -83,8 +86,9 @@ pub use padding::{PaddingModule, PaddingService};
 pub use recorder::TraceBatch;
 pub use request::{
     ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, LaunchTime,
-    OutputTensor, Reply, StageInput, StageRequest,
+    OutputTensor, Reply, Retain, StageInput, StageRequest,
 };
+pub use retained::RetainedTensor;
 pub use session::SessionId;
 pub use share::{InstanceMemory, SHARE_PERIOD_WINDOWS, ShareClient, ShareStatistics, divisible};
 pub use statistics::{

@@ -2,6 +2,7 @@
 
 use crate::config::FunctionKey;
 use crate::error::InvokeError;
+use crate::retained::RetainedTensor;
 use crate::session::Step;
 use atoll_core::{Class, DeviceId, TaskId};
 use atoll_kgraph::{DType, InputForm};
@@ -58,6 +59,17 @@ pub struct StageRequest {
     pub inputs: Vec<StageInput>,
     /// The outputs to return, as indices in the order of the graph's output buffers; all if `None`.
     pub outputs: Option<Vec<usize>>,
+    /// The outputs among them to leave on the device.
+    pub retain: Vec<Retain>,
+}
+
+/// An output to leave on the device, as an input of later requests of the same tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retain {
+    /// Its index in the order of the graph's output buffers.
+    pub output: usize,
+    /// Whether its bytes are returned as well.
+    pub with_bytes: bool,
 }
 
 /// The source of an input.
@@ -72,12 +84,15 @@ pub enum StageInput {
         /// Index in the order of the graph's output buffers.
         output: usize,
     },
+    /// An earlier request left it on the device. Its contents have to be in host memory
+    /// ([`RetainedTensor::save`]) for any other device.
+    Retained(RetainedTensor),
 }
 
 impl From<InvocationRequest> for ChainRequest {
     fn from(request: InvocationRequest) -> ChainRequest {
         let inputs = request.inputs.into_iter().map(StageInput::Tensor).collect();
-        let stage = StageRequest { function: request.function, inputs, outputs: None };
+        let stage = StageRequest { function: request.function, inputs, outputs: None, retain: Vec::new() };
         let InvocationRequest { class, priority, instance, deadline, .. } = request;
         ChainRequest { stages: vec![stage], class, priority, instance, deadline, times_launches: false }
     }
@@ -116,6 +131,11 @@ pub struct InvocationResult {
     /// The outputs, in the order of the graph's output buffers; for a chain the requested ones,
     /// call by call.
     pub outputs: Vec<OutputTensor>,
+    /// The outputs that stayed on the device, by index in `outputs`, which has no bytes of them unless
+    /// these were asked for. An output that cannot stay, such as one of strings, is only returned.
+    pub retained: Vec<(usize, RetainedTensor)>,
+    /// Bytes of its inputs that earlier requests had left on the device, and that were copied there.
+    pub handed_over_bytes: u64,
     /// How its time was spent.
     pub timing: InvocationTiming,
     /// When it reached the engine's thread, in nanoseconds of the clock of [`LaunchTime`].

@@ -6,6 +6,7 @@ use crate::doorbell::Doorbell;
 use crate::event::Command;
 use crate::function::Function;
 use crate::residency::ResidencyChanges;
+use crate::retained::OutputRequests;
 use crate::session::Sessions;
 use atoll_device::{DeviceInfo, Imports};
 use crossbeam_channel::Receiver;
@@ -16,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// State shared by the engine's thread and its clients' threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) doorbell: Doorbell,
+    pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) device: DeviceInfo,
     pub(crate) imports: Option<Arc<dyn Imports>>,
     /// Published functions. Written by the engine's thread only; no other lock is taken while it is
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     /// Bytes of device memory that may be used.
     pub(crate) memory_bytes: u64,
     pub(crate) residency: ResidencyChanges,
+    /// Closed when the device is lost, or the engine has stopped.
+    pub(crate) outputs: Arc<OutputRequests>,
     pub(crate) sessions: Sessions,
     /// Runs if a function with strings was loaded.
     pub(crate) decoding: Arc<DecodingThreads>,
@@ -60,6 +63,13 @@ impl Shared {
     /// Marks the device as lost, permanently.
     pub(crate) fn note_lost(&self) {
         self.lost.store(true, Ordering::Relaxed);
+        self.outputs.close();
+    }
+
+    /// Ends what outlives the engine's thread, which has ended.
+    pub(crate) fn stop(&self) {
+        self.outputs.close();
+        self.decoding.stop();
     }
 
     pub(crate) fn next_id(&self) -> u64 {

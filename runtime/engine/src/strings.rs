@@ -101,12 +101,10 @@ fn encode_stage(stage: &mut StageRequest, mut interned: Interned) -> Result<Inte
     Ok(interned)
 }
 
-/// An input as steps on strings read it.
+/// An input as steps on strings read it: codes or numbers.
 fn given(input: &StageInput) -> GivenCodes<'_> {
     match input {
-        StageInput::Tensor(tensor) if tensor.dtype == Some(DType::Strings) => {
-            Some((&tensor.shape[..], &tensor.bytes[..]))
-        }
+        StageInput::Tensor(tensor) if tensor.dtype.is_some() => Some((&tensor.shape[..], &tensor.bytes[..])),
         _ => None,
     }
 }

@@ -33,10 +33,32 @@ pub struct ExecutorConfig {
     pub nice: i32,
     /// The domain whose launches it runs; empty for a device without domains.
     pub domain: String,
+    /// Memory of a device with memory of its own that is reserved for tenants. Without it, their
+    /// memory is not kept apart.
+    pub tenant_memory: Option<TenantMemory>,
     /// The control groups among which its group is created. No group is created if this is `None`,
     /// or if the device's memory belongs to the executor, because the memory that GPU drivers need
     /// is not known in advance.
     pub groups: Option<Arc<ControlGroups>>,
+}
+
+/// Memory that is reserved for tenants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TenantMemory {
+    /// This many bytes.
+    Bytes(u64),
+    /// This percentage of the device's memory.
+    Percent(u32),
+}
+
+impl TenantMemory {
+    /// Bytes of a device's memory.
+    pub(super) fn of(self, memory_bytes: u64) -> u64 {
+        match self {
+            TenantMemory::Bytes(bytes) => bytes,
+            TenantMemory::Percent(percent) => memory_bytes.saturating_mul(percent.into()) / 100,
+        }
+    }
 }
 
 impl ExecutorConfig {
@@ -56,6 +78,7 @@ impl ExecutorConfig {
             answer_within: ANSWER_WITHIN,
             nice: 0,
             domain: String::new(),
+            tenant_memory: None,
             groups: None,
         })
     }

@@ -43,7 +43,8 @@
 //! # Invariants
 //!
 //! - An executor runs the code of one domain, and maps the constants of that domain only. A device
-//!   with memory of its own has one domain, with one executor or a pair of them.
+//!   with memory of its own has one executor, or a pair of them, for all domains; their memory is
+//!   kept apart by fences in their kernels ([`regions`](self)).
 //! - Messages arrive in the order in which they were sent. Constants are sent before the modules
 //!   that read them.
 //! - An executor inherits no descriptors but its socket, and sends none to the daemon. It enters
@@ -69,6 +70,7 @@ mod pair;
 mod parts;
 mod pool;
 mod port;
+mod regions;
 mod relay;
 mod remote;
 mod sealed;
@@ -78,7 +80,7 @@ mod wire;
 
 pub use cgroup::{ControlGroups, ExecutorQuota, ExecutorQuotas, NoControlGroups, PROCESS_BYTES, UNIT_BYTES};
 pub use compile_jail::{enter_compile_jail, enter_stage_jail};
-pub use config::ExecutorConfig;
+pub use config::{ExecutorConfig, TenantMemory};
 pub use device::ExecutorDevice;
 pub use pool::ExecutorPool;
 pub use serve::{ServeError, serve};

@@ -42,12 +42,17 @@ impl Parts {
     /// No parts yet. `None` if the region would not be smaller than the device's memory.
     pub(super) fn new(bound: u64, device_bytes: u64) -> Option<Parts> {
         let bytes = bound.checked_mul(2)?.max(1).checked_next_multiple_of(PAGE_BYTES_MAX)?;
-        (bytes < device_bytes).then(|| Parts {
-            bytes,
-            parts: BTreeMap::new(),
-            used: BTreeMap::new(),
-            reserved: BTreeMap::new(),
-        })
+        (bytes < device_bytes).then(|| Parts::in_region(bytes))
+    }
+
+    /// No parts yet, in a region of this size.
+    pub(super) fn in_region(bytes: u64) -> Parts {
+        Parts { bytes, parts: BTreeMap::new(), used: BTreeMap::new(), reserved: BTreeMap::new() }
+    }
+
+    /// Whether there are no parts.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
     }
 
     /// Size of the region.

@@ -141,6 +141,7 @@ impl Inference for FleetHandle {
             kind: member.kind(),
             is_cpu: member.name().split(':').next() == Some("host"),
             memory_bytes: member.memory_bytes(),
+            capability: member.capability(),
         });
         all.collect()
     }

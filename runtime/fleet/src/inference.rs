@@ -47,6 +47,8 @@ pub struct DeviceTraits {
     pub is_cpu: bool,
     /// Device memory in bytes.
     pub memory_bytes: u64,
+    /// The compute capability of an NVIDIA GPU: 90 is 9.0.
+    pub capability: Option<u32>,
 }
 
 /// The devices of a daemon, or a test double.
@@ -57,7 +59,8 @@ pub trait Inference: Send + Sync + 'static {
     /// The properties of the devices, in the same order. The devices of a test double all differ in
     /// kind and have unlimited memory.
     fn traits(&self) -> Vec<DeviceTraits> {
-        let of = |name: &String| DeviceTraits { kind: name.clone(), is_cpu: true, memory_bytes: u64::MAX };
+        let of =
+            |name: &String| DeviceTraits { kind: name.clone(), is_cpu: true, memory_bytes: u64::MAX, capability: None };
         self.devices().iter().map(of).collect()
     }
 

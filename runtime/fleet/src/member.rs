@@ -6,7 +6,7 @@ use atoll_engine::{
     FunctionOptions, Imports, InstanceMemory, InvocationId, InvokeError, MemorySession, Reply, SessionId, ShareClient,
     ShareSpec, SuspendError, SuspendedSession, TraceBatch,
 };
-use atoll_kgraph::Bundle;
+use atoll_kgraph::{Bundle, NVIDIA_TARGETS};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,11 @@ pub trait Member: Send + Sync + 'static {
     /// The kind of the device. Devices of the same kind run a function in the same time.
     fn kind(&self) -> String {
         String::new()
+    }
+
+    /// The compute capability of an NVIDIA GPU: 90 is 9.0.
+    fn capability(&self) -> Option<u32> {
+        None
     }
 
     /// Bytes of device memory that may be used.
@@ -138,6 +143,13 @@ impl Member for EngineHandle {
         let info = self.device_info();
         let kind = info.name.split(':').next().unwrap_or_default();
         format!("{kind} {} {}", info.compute_units, info.targets.join(" "))
+    }
+
+    fn capability(&self) -> Option<u32> {
+        // The first target is the best one.
+        let info = self.device_info();
+        let best = info.targets.first()?;
+        NVIDIA_TARGETS.iter().find(|(_, name)| *name == best.as_str()).map(|(capability, _)| *capability)
     }
 
     fn memory_bytes(&self) -> u64 {

@@ -21,6 +21,7 @@ mod module;
 mod node;
 mod pool;
 mod stream;
+mod virtual_memory;
 
 use crate::arguments::Argument;
 use crate::log::{log, log_missing};
@@ -56,7 +57,7 @@ pub(crate) use device::check_device;
 pub(crate) use module::load;
 
 /// The implemented entry points.
-const IMPLEMENTED: [&[&str]; 15] = [
+const IMPLEMENTED: [&[&str]; 16] = [
     capture::CAPTURE,
     context::CONTEXT,
     copy::COPY,
@@ -72,6 +73,7 @@ const IMPLEMENTED: [&[&str]; 15] = [
     node::NODE,
     pool::POOL,
     stream::STREAM,
+    virtual_memory::VIRTUAL_MEMORY,
 ];
 
 /// Entry points that sessions do not support.
@@ -85,6 +87,8 @@ const MISSING: &[&str] = &[
     "cuIpcOpenMemHandle",
     "cuIpcOpenMemHandle_v2",
     "cuIpcCloseMemHandle",
+    "cuMemExportToShareableHandle",
+    "cuMemImportFromShareableHandle",
     "cuModuleGetFunctionCount",
     "cuStreamWriteValue32_v2",
     "cuStreamWriteValue64_v2",
@@ -101,6 +105,29 @@ const MISSING: &[&str] = &[
     "cuGreenCtxGetDevResource",
     "cuGreenCtxRecordEvent",
     "cuGreenCtxWaitEvent",
+    "cuCtxSetFlags",
+    "cuMulticastCreate",
+    "cuMulticastAddDevice",
+    "cuMulticastBindMem",
+    "cuMulticastUnbind",
+    "cuLinkCreate_v2",
+    "cuLinkAddData_v2",
+    "cuLinkAddFile_v2",
+    "cuLinkComplete",
+    "cuLinkDestroy",
+    "cuTensorMapEncodeTiled",
+    "cuTensorMapEncodeIm2col",
+    "cuTensorMapReplaceAddress",
+    "cuOccupancyMaxPotentialClusterSize",
+    "cuOccupancyMaxActiveClusters",
+    "cuStreamCopyAttributes",
+    "cuStreamGetAttribute",
+    "cuStreamSetAttribute",
+    "cuUserObjectCreate",
+    "cuUserObjectRetain",
+    "cuUserObjectRelease",
+    "cuGraphRetainUserObject",
+    "cuGraphReleaseUserObject",
 ];
 
 /// Generates the exports, and defaults that return an error.

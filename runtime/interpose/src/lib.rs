@@ -14,6 +14,7 @@
 //! | `work`, `boxes` | calls that are captured or are nodes of graphs; copies of rows and planes |
 //! | `captures` | whether a stream is captured, and calls that a capture forbids |
 //! | `pools`, `graph_memory` | pools of device memory; memory that graphs allocate |
+//! | `virtual_memory` | reservations of addresses, physical memory, and mappings |
 //! | `managed` | managed memory, which the program and the device use in turn |
 //! | `contexts` | contexts, which exist only in this library, and the current one of each thread |
 //! | `private` | the driver's private tables, which NVIDIA's runtime needs |
@@ -22,6 +23,7 @@
 //! | `image` | the size of a module's image |
 //! | `link` | the socket |
 //! | `log` | lines on standard error |
+//! | `audit` | directs the program's searches for CUDA libraries to this one and its neighbours |
 //!
 //! Known differences from a driver on this machine:
 //! - Host memory is never mapped into the device, and there is no peer access. Managed memory follows
@@ -46,6 +48,7 @@
 compile_error!("the library is for Linux: it is loaded under the name that the driver has there");
 
 mod arguments;
+mod audit;
 mod boxes;
 mod captures;
 mod contexts;
@@ -61,4 +64,5 @@ mod pools;
 mod private;
 mod reserved;
 mod shim;
+mod virtual_memory;
 mod work;

@@ -5,7 +5,7 @@
 
 use atoll_cuda::Gpu;
 use atoll_session::{Address, Report};
-use atoll_session_server::{LIBRARY, Options, STAND_IN, Server, environment, open};
+use atoll_session_server::{LIBRARY, Libraries, Options, STAND_IN, Server, environment, open};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -62,7 +62,7 @@ fn built() -> &'static Built {
         for (name, file) in [("shim", LIBRARY), ("direct", STAND_IN)] {
             let place = folder.path().join(name);
             std::fs::create_dir(&place).expect("a folder");
-            environment(&place, &library(file), &Address::Tcp(String::new())).expect("links");
+            environment(&place, &library(file), &Address::Tcp(String::new()), Libraries::Atoll).expect("links");
         }
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
         let compile = |name: &str, source: &str, options: &[&str]| {
@@ -77,7 +77,9 @@ fn built() -> &'static Built {
         compile("looking", "main.c", &["-DLOOKUP", "-ldl"]);
         compile("graphs", "graphs.c", &[&search, "-l:libcuda.so.1"]);
         compile("tables", "tables.c", &[&search, "-l:libcuda.so.1"]);
+        compile("virtual", "virtual.c", &[&search, "-l:libcuda.so.1"]);
         compile("memory", "memory.c", &[&search, "-l:libcuda.so.1"]);
+        compile("frameworks", "frameworks.c", &[&search, "-l:libcuda.so.1"]);
         Built { folder }
     })
 }
@@ -306,6 +308,17 @@ fn memory_is_allocated_from_pools() {
 }
 
 #[test]
+fn calls_of_frameworks_exist() {
+    let (text, report, said) = in_session("frameworks", "");
+    let expected = "current: 1\nfewer compute units: 801\nscale of the library: 1\noccupied: 1\n\
+        launched: 3 7 11 15\na cluster: 801\nlaunches of clusters: 0\nclusters: 801\nlink: 801\n\
+        tensor map: 801\nmemory: 801\naddresses: 801\nmulticast: 801\nattribute of a stream: 801\n";
+    assert_eq!(text, expected, "{said}");
+    assert_eq!(said.lines().count(), 7, "one line for each call that is missing: {said}");
+    assert_eq!((report.launches, report.failures), (1, 0));
+}
+
+#[test]
 fn managed_memory_is_used_in_turn() {
     let (text, report, said) = in_session("memory", "managed");
     let expected = "for the host alone: 801\nno flags: 1\nno bytes: 1\ntoo many bytes: 2\none stream: 801\n\
@@ -412,4 +425,18 @@ fn private_tables_keep_values_of_contexts_and_name_slots_that_are_not_known() {
          (00000000-0000-0000-0000-000000000000)",
     ];
     assert_eq!(said.lines().collect::<Vec<_>>(), lines);
+}
+
+#[test]
+fn reserved_addresses_get_memory_by_mappings() {
+    let (text, report, said) = in_session("virtual", "all");
+    assert_eq!(text, "virtual memory\n", "{said}");
+    assert_eq!(report.failures, 0);
+    let (reserve, rest) = said.split_once('\n').expect("lines");
+    assert!(reserve.starts_with("atoll: cuMemAddressReserve: 1073741824 bytes are not free"), "{said}");
+    assert_eq!(
+        rest,
+        "atoll: memory of a session that was mapped cannot be mapped at other addresses\n\
+         atoll: cuMemExportToShareableHandle is not supported in sessions; it returns CUDA_ERROR_NOT_SUPPORTED\n"
+    );
 }

@@ -47,12 +47,13 @@ pub trait CompilerService: Send + Sync + 'static {
         Err(no_modules())
     }
 
-    /// Writes a bundle with the PTX of that kernel, which is not read. The bundle has no code;
-    /// [`CompilerService::recompile`] compiles it. Blocks.
+    /// Writes a bundle with the PTX of that kernel, which is not read, for devices of a kind: `host` or
+    /// `cuda`. The bundle has no code; [`CompilerService::recompile`] compiles it. Blocks.
     fn pack_launch(
         &self,
         _kernel: &LaunchSource,
         _shape: LaunchShape<'_>,
+        _kind: &str,
         _destination: &Path,
     ) -> Result<(), CompileFailure> {
         Err(no_modules())
@@ -134,6 +135,8 @@ pub struct LaunchSource {
     pub params: Vec<(u32, u32)>,
     /// Shared memory that the kernel declares, in bytes.
     pub shared_bytes: u32,
+    /// The GPUs that the module is for: 80 for `sm_80`.
+    pub sm: u32,
 }
 
 /// Limits of one compilation for a tenant.

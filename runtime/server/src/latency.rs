@@ -106,6 +106,14 @@ impl Latencies {
         self.of(class).distribution()
     }
 
+    /// The number of successful requests, and their total time in nanoseconds.
+    pub(crate) fn successes(&self) -> (u64, u64) {
+        let all = self.classes.iter().filter_map(Counts::distribution);
+        all.fold((0, 0), |(count, ns), class| {
+            (count + class.counts.iter().map(|(_, count)| count).sum::<u64>(), ns + class.sum_ns)
+        })
+    }
+
     fn of(&self, class: Class) -> &Counts {
         match class {
             Class::RealTime => &self.classes[0],
@@ -139,6 +147,7 @@ mod tests {
         latencies.note(Class::BestEffort, Duration::from_micros(20));
         let real_time = latencies.distribution(Class::RealTime).unwrap();
         assert_eq!((real_time.sum_ns, real_time.counts), (100_000_001_000, vec![(0, 1), (BOUNDS, 1)]));
+        assert_eq!(latencies.successes(), (3, 100_000_021_000));
         let best_effort = latencies.distribution(Class::BestEffort).unwrap();
         assert_eq!(best_effort.counts, [(1, 1)]);
         assert!(bound_ns(0) < 20_000 && 20_000 <= bound_ns(1));

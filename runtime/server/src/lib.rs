@@ -42,6 +42,7 @@ mod control;
 mod cuda;
 mod dashboard;
 mod deployed;
+mod generation;
 mod graphs;
 mod grpc;
 mod hedging;

@@ -6,6 +6,7 @@ mod fit;
 pub(crate) use fit::{FitError, Fitted, Wanted};
 
 use crate::cache_counts::CacheCounts;
+use crate::generation::Decoder;
 use crate::graphs::work::GraphWork;
 use crate::hedging::Hedging;
 use crate::latency::Latencies;
@@ -51,12 +52,16 @@ pub(crate) struct Model {
     /// The tensors of the function.
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
+    /// The inputs whose elements are sizes of tensors, by index.
+    pub(crate) sizing_inputs: Vec<usize>,
     /// The inputs that the daemon fills in for requests of a sequence, in the order of the inputs.
     controls: Vec<ControlInput>,
     /// The tensors that clients send and get, as they see them.
     pub(crate) client_inputs: Vec<TensorMetadata>,
     pub(crate) client_outputs: Vec<TensorMetadata>,
     reshapes: Reshapes,
+    /// How it generates tokens; `None` if it does not.
+    pub(crate) decoder: Option<Arc<Decoder>>,
     /// Whether the rows of a batch are the first dimension of every input and output, as clients of
     /// Triton expect.
     rows_first: bool,
@@ -114,8 +119,10 @@ impl Model {
             client_outputs: tensor_metadata(graph, BufferKind::Output),
             inputs: tensor_metadata(graph, BufferKind::Input),
             outputs: tensor_metadata(graph, BufferKind::Output),
+            sizing_inputs: graph.elements.iter().map(|element| element.input as usize).collect(),
             controls: Vec::new(),
             reshapes: Reshapes::default(),
+            decoder: None,
             rows_first: rows_first(graph) || is_step && row_fits_in_front(graph),
             states: states(graph),
             labels: vec![Vec::new(); graph.buffers_of(BufferKind::Output).count()],
@@ -144,6 +151,15 @@ impl Model {
         let is_sent = |(index, _): &(usize, &TensorMetadata)| !controls.iter().any(|control| control.index == *index);
         let client_inputs = self.inputs.iter().enumerate().filter(is_sent).map(|(_, input)| input.clone()).collect();
         Model { client_inputs, controls, ..self }
+    }
+
+    /// The model with the tensors of a decoder for clients, if it is one.
+    pub(crate) fn with_decoder(self, decoder: Option<Arc<Decoder>>) -> Model {
+        if decoder.is_none() {
+            return self;
+        }
+        let (client_inputs, client_outputs) = (Decoder::client_inputs(&self.inputs), vec![Decoder::client_output()]);
+        Model { client_inputs, client_outputs, reshapes: Reshapes::default(), decoder, ..self }
     }
 
     /// The model with other shapes of some of its tensors for clients.
@@ -246,7 +262,9 @@ impl Model {
             reshapes: Reshapes::default(),
             graph: Some(Arc::new(graph)),
             ensemble: None,
+            sizing_inputs: Vec::new(),
             controls: Vec::new(),
+            decoder: None,
             hedging: None,
             scaled: None,
             rows_first: false,
@@ -344,9 +362,10 @@ impl Model {
         self.keeps_state() || self.settings.runs_sequences
     }
 
-    /// Whether its requests are answered on streams only. Ensembles do not honour the field.
+    /// Whether its requests are answered on streams only: a request may have several answers, or
+    /// the settings say so. Ensembles do not honour the setting.
     pub(crate) fn is_decoupled(&self) -> bool {
-        self.settings.decoupled && self.ensemble.is_none()
+        self.decoder.is_some() || self.settings.decoupled && self.ensemble.is_none()
     }
 
     /// The priority of best-effort requests that state none.

@@ -112,6 +112,8 @@ async fn run(
 fn kept(model: &Model, outputs: &[OutputTensor]) -> InvocationResult {
     InvocationResult {
         outputs: outputs.to_vec(),
+        retained: Vec::new(),
+        handed_over_bytes: 0,
         timing: InvocationTiming::default(),
         entered_ns: 0,
         preemptions: 0,

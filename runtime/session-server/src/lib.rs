@@ -27,6 +27,6 @@ mod stub;
 
 pub use atoll_cuda::OpenError;
 pub use backend::{CudaBackend, open};
-pub use program::{BLAS, DNN, LIBRARY, RUNTIME, STAND_IN, beside, environment};
+pub use program::{BLAS, DNN, LIBRARY, Libraries, RUNTIME, STAND_IN, beside, environment};
 pub use recording::Recordings;
 pub use server::{Admission, Ended, Options, Server, StartError, other_version, serve};

@@ -63,25 +63,54 @@ pub fn beside(name: &str) -> Option<PathBuf> {
     program.parent().map(|folder| folder.join(name)).filter(|file| file.is_file())
 }
 
+/// Which libraries over the driver a program gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Libraries {
+    /// The runtime, cuBLAS and cuDNN of Atoll.
+    #[default]
+    Atoll,
+    /// The runtime of Atoll; for others the program searches as it does without Atoll.
+    System,
+}
+
 /// Links the library into `folder` under the driver's names. Links the runtime, cuBLAS and
-/// cuDNN under their names too, if they lie beside the library. Returns the environment variables by which a
-/// program finds them, before any installed ones, and the server.
-pub fn environment(folder: &Path, library: &Path, address: &Address) -> io::Result<[(&'static str, OsString); 2]> {
+/// cuDNN under their names too, if they lie beside the library and the program is to get them. Returns the
+/// environment variables by which a program finds the server, and these libraries before any others, also if it
+/// has an `RPATH` or loads a library by its path.
+pub fn environment(
+    folder: &Path,
+    library: &Path,
+    address: &Address,
+    libraries: Libraries,
+) -> io::Result<[(&'static str, OsString); 4]> {
     let library = library.canonicalize()?;
     for name in NAMES {
         std::os::unix::fs::symlink(&library, folder.join(name))?;
     }
-    for (file, names) in LIBRARIES {
+    let wanted = LIBRARIES.iter().filter(|(file, _)| libraries == Libraries::Atoll || *file == RUNTIME);
+    for (file, names) in wanted {
         let built = library.with_file_name(file);
         if built.is_file() {
             std::os::unix::fs::symlink(&built, folder.join(file))?;
-            for name in names {
+            for name in *names {
                 std::fs::write(folder.join(name), stub(name, file))?;
             }
         }
     }
-    let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let others = std::env::split_paths(&others).filter(|path| !path.as_os_str().is_empty());
-    let path = std::env::join_paths(std::iter::once(folder.to_owned()).chain(others)).map_err(io::Error::other)?;
-    Ok([("LD_LIBRARY_PATH", path), ("ATOLL_SESSION", address.to_string().into())])
+    Ok([
+        ("LD_LIBRARY_PATH", extended("LD_LIBRARY_PATH", Some(folder), None)?),
+        // Not the link in the folder: a background process of the program may outlive the folder,
+        // and the dynamic linker would print an error for each of its children.
+        ("LD_AUDIT", extended("LD_AUDIT", None, Some(&library))?),
+        ("ATOLL_LIBRARIES", folder.into()),
+        ("ATOLL_SESSION", address.to_string().into()),
+    ])
+}
+
+/// The paths of an environment variable, between others.
+fn extended(variable: &str, first: Option<&Path>, last: Option<&Path>) -> io::Result<OsString> {
+    let present = std::env::var_os(variable).unwrap_or_default();
+    let present = std::env::split_paths(&present).filter(|path| !path.as_os_str().is_empty());
+    let [first, last] = [first, last].map(|path| path.map(Path::to_owned));
+    std::env::join_paths(first.into_iter().chain(present).chain(last)).map_err(io::Error::other)
 }

@@ -13,6 +13,7 @@ use crate::options::{Options, VARIABLE};
 use crate::status::Status;
 use crate::stream::Stream;
 use crate::table::{Handle, Table};
+use crate::visible::Visible;
 use atoll_kgraph::DiskCache;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -33,7 +34,10 @@ thread_local! {
 /// The driver.
 #[derive(Debug)]
 pub(crate) struct Driver {
+    /// With the compute units and the memory that this process may use of a device.
     pub(crate) options: Options,
+    /// The devices that this process sees.
+    pub(crate) visible: Vec<Visible>,
     pub(crate) memory: Memory,
     /// The cache of native code, if there is one.
     pub(crate) cache: Option<Arc<DiskCache>>,
@@ -80,10 +84,12 @@ impl Driver {
             log(&error);
             Status::InvalidValue
         })?;
-        options.compute_units = mps::join(options.compute_units);
-        if options.devices == 0 {
-            return Err(Status::NoDevice);
+        let visible = Visible::of_this_process(&options);
+        let Some(first) = visible.first() else { return Err(Status::NoDevice) };
+        if first.instance.is_some() {
+            (options.compute_units, options.memory_bytes) = (options.instance_units(), options.instance_bytes());
         }
+        options.compute_units = mps::join(options.compute_units);
         let primary = |_| Primary { handle: Handle::fresh(), retained: 0, device: None };
         Ok(Driver {
             memory: Memory::new(options.memory_bytes)?,
@@ -98,8 +104,9 @@ impl Driver {
             greens: Table::default(),
             descriptions: Table::default(),
             calls: Mutex::default(),
-            primaries: Mutex::new((0..options.devices).map(primary).collect()),
+            primaries: Mutex::new((0..visible.len()).map(primary).collect()),
             options,
+            visible,
         })
     }
 
@@ -117,7 +124,13 @@ impl Driver {
 
     /// Checks that a device exists.
     pub(crate) fn check_ordinal(&self, ordinal: i32) -> Result<u32, Status> {
-        u32::try_from(ordinal).ok().filter(|ordinal| *ordinal < self.options.devices).ok_or(Status::InvalidDevice)
+        self.device_at(ordinal).map(|_| ordinal as u32)
+    }
+
+    /// The GPU or MIG instance with an ordinal.
+    pub(crate) fn device_at(&self, ordinal: i32) -> Result<Visible, Status> {
+        let device = usize::try_from(ordinal).ok().and_then(|ordinal| self.visible.get(ordinal));
+        device.copied().ok_or(Status::InvalidDevice)
     }
 
     /// The current context of this thread, if it has not faulted.

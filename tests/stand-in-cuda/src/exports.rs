@@ -4,9 +4,9 @@
 //! ([`exported`]) and the results of `cuGetProcAddress` are generated from it. Each family of entry
 //! points has a file with implementations: associated functions of [`StandIn`] named like the
 //! symbol. The types of pointer arguments (`arguments`) state the purpose of each pointer and
-//! contain the unsafe accesses, so the implementations are safe code, except for GDRCopy (`gdr`). A
-//! row without an implementation returns `CUDA_ERROR_NOT_SUPPORTED` and is listed in
-//! [`NOT_IMPLEMENTED`].
+//! contain the unsafe accesses, so the implementations are safe code. A row without an implementation
+//! returns `CUDA_ERROR_NOT_SUPPORTED` and is listed in [`NOT_IMPLEMENTED`]. The functions of GDRCopy
+//! (`gdr`) and NVML (`nvml`), two other libraries, are exported one by one.
 
 mod arguments;
 mod context;
@@ -21,6 +21,7 @@ mod launch;
 mod lookup;
 mod memory;
 mod module;
+mod nvml;
 mod stream;
 
 use crate::driver::Driver;
@@ -190,6 +191,49 @@ const NOT_IMPLEMENTED: &[&str] = &[
     "cuGreenCtxGetDevResource",
     "cuGreenCtxRecordEvent",
     "cuGreenCtxWaitEvent",
+    "cuCtxCreate_v3",
+    "cuCtxCreate_v4",
+    "cuCtxResetPersistingL2Cache",
+    "cuCtxSetFlags",
+    "cuMemAddressReserve",
+    "cuMemAddressFree",
+    "cuMemCreate",
+    "cuMemRelease",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuMemSetAccess",
+    "cuMemGetAccess",
+    "cuMemGetAllocationGranularity",
+    "cuMemGetAllocationPropertiesFromHandle",
+    "cuMemRetainAllocationHandle",
+    "cuMemExportToShareableHandle",
+    "cuMemImportFromShareableHandle",
+    "cuMulticastCreate",
+    "cuMulticastAddDevice",
+    "cuMulticastBindMem",
+    "cuMulticastUnbind",
+    "cuKernelGetName",
+    "cuKernelGetLibrary",
+    "cuKernelSetCacheConfig",
+    "cuLinkCreate_v2",
+    "cuLinkAddData_v2",
+    "cuLinkAddFile_v2",
+    "cuLinkComplete",
+    "cuLinkDestroy",
+    "cuTensorMapEncodeTiled",
+    "cuTensorMapEncodeIm2col",
+    "cuTensorMapReplaceAddress",
+    "cuOccupancyMaxPotentialBlockSizeWithFlags",
+    "cuOccupancyMaxPotentialClusterSize",
+    "cuOccupancyMaxActiveClusters",
+    "cuStreamCopyAttributes",
+    "cuStreamGetAttribute",
+    "cuStreamSetAttribute",
+    "cuUserObjectCreate",
+    "cuUserObjectRetain",
+    "cuUserObjectRelease",
+    "cuGraphRetainUserObject",
+    "cuGraphReleaseUserObject",
 ];
 
 /// Generates the exports, and default implementations that return an error.

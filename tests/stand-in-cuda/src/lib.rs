@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `options` | the environment variable `ATOLL_STAND_IN_CUDA`: sizes, and failures on demand |
 //! | `status` | the driver's error codes |
+//! | `visible` | the GPUs, or the MIG instance, that the process sees |
 //! | `driver` | state of the process: options, devices, tables of handles |
 //! | `context`, `fault_state` | contexts, and the effect of faults on them |
 //! | `memory`, `ipc` | the table of allocations, and memory that processes share by handles |
@@ -63,4 +64,5 @@ mod raw;
 mod status;
 mod stream;
 mod table;
+mod visible;
 mod work;

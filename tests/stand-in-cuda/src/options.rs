@@ -11,6 +11,7 @@
 //! | `ptx=8.0` | newest supported version of PTX | 9.5 |
 //! | `driver=13.5` | supported version of CUDA | 13.5 |
 //! | `devices=1` | number of devices; 0 is a driver without devices | 1 |
+//! | `mig=2` | device 0 is divided into this many MIG instances of equal size | not divided |
 //! | `time=SECONDS` | how long a kernel may run before the launch times out | no limit |
 //! | `cache=FOLDER` | cache of native code, shared by processes | `cuda` in `$ATOLL_TEST_KERNELS`, if set |
 //! | `exclusive` | the device is in exclusive mode, and another process uses it | |
@@ -33,6 +34,9 @@ const KERNELS: &str = "ATOLL_TEST_KERNELS";
 /// Maximum number of devices, so that tests can tell devices apart.
 const DEVICES_MAX: u32 = 8;
 
+/// Maximum number of MIG instances, as on real GPUs.
+pub(crate) const INSTANCES_MAX: u32 = 7;
+
 /// The options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -45,6 +49,8 @@ pub(crate) struct Options {
     /// As the driver counts: 12080 is 12.8.
     pub(crate) driver: i32,
     pub(crate) devices: u32,
+    /// MIG instances of device 0; 0 if it is not divided.
+    pub(crate) instances: u32,
     pub(crate) time_limit: Option<Duration>,
     pub(crate) cache: Option<PathBuf>,
     pub(crate) compute_mode: ComputeMode,
@@ -92,6 +98,7 @@ impl Default for Options {
             ptx: (9, 5),
             driver: 13_050,
             devices: 1,
+            instances: 0,
             time_limit: None,
             cache: None,
             compute_mode: ComputeMode::Default,
@@ -109,6 +116,16 @@ impl Options {
             options.take(word).ok_or_else(|| BadOption(word.to_owned()))?;
         }
         Ok(options)
+    }
+
+    /// Compute units of a MIG instance.
+    pub(crate) fn instance_units(&self) -> u32 {
+        (self.compute_units / self.instances.max(1)).max(1)
+    }
+
+    /// Memory of a MIG instance.
+    pub(crate) fn instance_bytes(&self) -> u64 {
+        self.memory_bytes / u64::from(self.instances.max(1))
     }
 
     /// The folder of the cache of native code; `None` for no cache.
@@ -130,6 +147,9 @@ impl Options {
                 self.driver = version(text).and_then(|(major, minor)| i32::try_from(major * 1000 + minor * 10).ok())?
             }
             Some(("devices", text)) => self.devices = text.parse().ok().filter(|devices| *devices <= DEVICES_MAX)?,
+            Some(("mig", text)) => {
+                self.instances = text.parse().ok().filter(|count| (1..=INSTANCES_MAX).contains(count))?
+            }
             Some(("time", text)) => self.time_limit = Some(Duration::try_from_secs_f64(text.parse().ok()?).ok()?),
             Some(("cache", text)) => self.cache = Some(text.into()),
             Some(("fail", text)) => self.failures.push(failure(text)?),

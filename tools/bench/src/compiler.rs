@@ -14,7 +14,11 @@ pub use with::{ProgressBars, padding_service, service};
 
 /// The compiler for a daemon with these devices; `None` without the feature.
 #[cfg(not(feature = "compiler"))]
-pub fn service(_devices: &[DeviceName], _common_symbols: SizeRanges) -> Option<Arc<dyn CompilerService>> {
+pub fn service(
+    _devices: &[DeviceName],
+    _common_symbols: SizeRanges,
+    _fences_nvidia: bool,
+) -> Option<Arc<dyn CompilerService>> {
     None
 }
 
@@ -51,7 +55,7 @@ mod with {
     use atoll_engine::{PaddingModule, PaddingService};
     use atoll_kgraph::{Bundle, Profile, TargetContents};
     use atoll_pipeline::{
-        CompileError, CompileOptions, Observer, PRODUCER, PaddedKernels, Stage, Target, UnknownTarget, compile,
+        CompileError, CompileOptions, Fences, Observer, PRODUCER, PaddedKernels, Stage, Target, UnknownTarget, compile,
         pad_bundles,
     };
     use atoll_server::{
@@ -63,11 +67,19 @@ mod with {
     /// The compiler as used by the daemon; compiles for the daemon's devices only.
     struct Service {
         options: CompileOptions,
+        /// The targets for which kernels of tenants are fenced.
+        fences: Fences,
     }
 
-    /// The compiler for a daemon with these devices.
-    pub fn service(devices: &[DeviceName], common_symbols: SizeRanges) -> Option<Arc<dyn CompilerService>> {
-        Some(Arc::new(Service { options: CompileOptions { common_symbols, ..options(devices) } }))
+    /// The compiler for a daemon with these devices. `fences_nvidia`: kernels of tenants are fenced for
+    /// NVIDIA GPUs as well.
+    pub fn service(
+        devices: &[DeviceName],
+        common_symbols: SizeRanges,
+        fences_nvidia: bool,
+    ) -> Option<Arc<dyn CompilerService>> {
+        let fences = if fences_nvidia { Fences::All } else { Fences::NotNvidia };
+        Some(Arc::new(Service { options: CompileOptions { common_symbols, ..options(devices) }, fences }))
     }
 
     /// The default options for code of these devices.
@@ -111,7 +123,8 @@ mod with {
     impl CompilerService for Service {
         fn identity(&self) -> String {
             // The location of the kernel cache does not affect the result.
-            format!("{PRODUCER} {:?}", CompileOptions { kernel_cache: None, ..self.options.clone() })
+            let options = CompileOptions { kernel_cache: None, ..self.options.clone() };
+            format!("{PRODUCER} {options:?} {:?}", self.fences)
         }
 
         fn compile(
@@ -162,21 +175,24 @@ mod with {
             let (kernel, variables) = (kernel.to_owned(), variables.to_vec());
             let question = Question::Launch { kernel, block, dynamic_shared_bytes, variables };
             let found: atoll_pipeline::LaunchSource = recompiler::ask(&question, ptx, limits)?;
-            let atoll_pipeline::LaunchSource { source, params, shared_bytes } = found;
-            Ok(LaunchSource { source, params, shared_bytes })
+            let atoll_pipeline::LaunchSource { source, params, shared_bytes, sm } = found;
+            Ok(LaunchSource { source, params, shared_bytes, sm })
         }
 
         fn pack_launch(
             &self,
             kernel: &LaunchSource,
             shape: LaunchShape<'_>,
+            kind: &str,
             destination: &Path,
         ) -> Result<(), CompileFailure> {
-            let LaunchSource { source, params, shared_bytes } = kernel.clone();
-            let source = atoll_pipeline::LaunchSource { source, params, shared_bytes };
+            let LaunchSource { source, params, shared_bytes, sm } = kernel.clone();
+            let source = atoll_pipeline::LaunchSource { source, params, shared_bytes, sm };
             let LaunchShape { kernel, block, dynamic_shared_bytes, variables } = shape;
             let shape = atoll_pipeline::LaunchShape { kernel, block, dynamic_shared_bytes, variables };
-            atoll_pipeline::pack_launch(&source, shape, &self.options.targets, destination).map_err(failure)
+            let is_of_kind = |target: &&Target| matches!(target, Target::Nvidia(_)) == (kind == "cuda");
+            let targets: Vec<Target> = self.options.targets.iter().filter(is_of_kind).copied().collect();
+            atoll_pipeline::pack_launch(&source, shape, &targets, destination).map_err(failure)
         }
 
         fn recompile(
@@ -185,7 +201,7 @@ mod with {
             limits: CompileLimits,
             progress: &dyn Fn(CompileProgress),
         ) -> Result<Vec<TargetContents>, CompileFailure> {
-            recompiler::in_process(bundle, &self.options.targets, limits, progress)
+            recompiler::in_process(bundle, &self.options.targets, self.fences, limits, progress)
         }
     }
 

@@ -1,6 +1,6 @@
 //! Device specifications (`--device`), and the check that they can be combined.
 
-use crate::device_name::DeviceName;
+use crate::device_name::{DeviceName, GpuName};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -18,8 +18,8 @@ pub(crate) enum DeviceSpec {
         /// Its exclusive CPUs, ascending; `None` for all CPUs.
         cpus: Option<Vec<usize>>,
     },
-    /// An NVIDIA GPU, by its number.
-    Cuda(u32),
+    /// An NVIDIA GPU or a MIG instance.
+    Cuda(GpuName),
     /// An AMD GPU, by its number.
     Hip(u32),
 }
@@ -38,6 +38,11 @@ pub(crate) enum SpecError {
     Overlap { cpu: usize, first: String, second: String },
     #[error("{device} names CPU {cpu}, but this process may use only {allowed}")]
     NotAllowed { device: String, cpu: usize, allowed: String },
+    #[error(
+        "{number} and {uuid} may be the same GPU; name all NVIDIA GPUs by their numbers, or all by their UUIDs, which \
+        `atoll doctor` prints"
+    )]
+    MixedNames { number: String, uuid: String },
 }
 
 impl DeviceSpec {
@@ -48,7 +53,7 @@ impl DeviceSpec {
     pub(crate) fn kind(&self) -> DeviceName {
         match *self {
             DeviceSpec::Host { .. } => DeviceName::Host,
-            DeviceSpec::Cuda(index) => DeviceName::Cuda(index),
+            DeviceSpec::Cuda(gpu) => DeviceName::Cuda(gpu),
             DeviceSpec::Hip(index) => DeviceName::Hip(index),
         }
     }
@@ -61,8 +66,7 @@ impl DeviceSpec {
     pub(crate) fn name(&self) -> String {
         match self {
             DeviceSpec::Host { number, .. } => format!("host:{number}"),
-            DeviceSpec::Cuda(index) => format!("cuda:{index}"),
-            DeviceSpec::Hip(index) => format!("hip:{index}"),
+            DeviceSpec::Cuda(_) | DeviceSpec::Hip(_) => self.kind().to_string(),
         }
     }
 
@@ -79,17 +83,16 @@ impl FromStr for DeviceSpec {
 
     fn from_str(text: &str) -> Result<DeviceSpec, String> {
         let (name, cpus) = text.split_once('@').map_or((text, None), |(name, cpus)| (name, Some(cpus)));
-        let (kind, number) = name.split_once(':').unwrap_or((name, "0"));
-        let number =
-            || number.parse().map_err(|_| format!("`{number}` is not a device number; devices are numbered from 0"));
+        let (kind, own) = name.split_once(':').unwrap_or((name, "0"));
+        let number = || own.parse().map_err(|_| format!("`{own}` is not a device number; devices are numbered from 0"));
         match (kind, cpus) {
             ("host", cpus) => Ok(DeviceSpec::Host { number: number()?, cpus: cpus.map(cpu_set).transpose()? }),
-            ("cuda", None) => Ok(DeviceSpec::Cuda(number()?)),
+            ("cuda", None) => own.parse().map(DeviceSpec::Cuda),
             ("hip", None) => Ok(DeviceSpec::Hip(number()?)),
             ("cuda" | "hip", Some(_)) => Err("only host devices have a CPU set; a GPU has none".into()),
             _ => Err(format!(
-                "unknown device {name}; use host or host:N, cuda or cuda:N for NVIDIA GPUs, or hip or hip:N for AMD \
-                 GPUs"
+                "unknown device {name}; use host or host:N, cuda, cuda:N or cuda:UUID for NVIDIA GPUs, or hip or hip:N \
+                 for AMD GPUs"
             )),
         }
     }
@@ -159,6 +162,7 @@ pub(crate) fn check(devices: &[DeviceSpec], allowed: &[usize]) -> Result<(), Spe
             }
         }
     }
+    check_names(devices)?;
     let hosts = || devices.iter().filter(|device| device.is_host());
     match hosts().find(|device| device.cpus().is_none()) {
         Some(device) if hosts().count() > 1 => Err(SpecError::NoCpus(device.name())),
@@ -166,9 +170,29 @@ pub(crate) fn check(devices: &[DeviceSpec], allowed: &[usize]) -> Result<(), Spe
     }
 }
 
+/// Refuses NVIDIA GPUs of which some have numbers and others UUIDs: only the driver knows which of
+/// them are the same.
+fn check_names(devices: &[DeviceSpec]) -> Result<(), SpecError> {
+    let named = |by_number: bool| {
+        let is_named = |device: &&DeviceSpec| match device {
+            DeviceSpec::Cuda(gpu) => matches!(gpu, GpuName::Number(_)) == by_number,
+            DeviceSpec::Host { .. } | DeviceSpec::Hip(_) => false,
+        };
+        devices.iter().find(is_named).map(DeviceSpec::name)
+    };
+    match (named(true), named(false)) {
+        (Some(number), Some(uuid)) => Err(SpecError::MixedNames { number, uuid }),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A MIG instance and a GPU.
+    const MIG: &str = "cuda:MIG-00000000-0000-0000-0000-00000000000a";
+    const WHOLE: &str = "cuda:GPU-00000000-0000-0000-0000-00000000000b";
 
     fn spec(text: &str) -> DeviceSpec {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -179,9 +203,10 @@ mod tests {
         assert_eq!(spec("host"), DeviceSpec::HOST);
         assert_eq!(spec("host:1@4-6,9"), DeviceSpec::Host { number: 1, cpus: Some(vec![4, 5, 6, 9]) });
         assert_eq!(spec("host@1"), DeviceSpec::Host { number: 0, cpus: Some(vec![1]) });
-        assert_eq!((spec("cuda"), spec("cuda:3")), (DeviceSpec::Cuda(0), DeviceSpec::Cuda(3)));
+        let gpu = |number| DeviceSpec::Cuda(GpuName::Number(number));
+        assert_eq!((spec("cuda"), spec("cuda:3")), (gpu(0), gpu(3)));
         assert_eq!((spec("hip"), spec("hip:1")), (DeviceSpec::Hip(0), DeviceSpec::Hip(1)));
-        for text in ["host", "host:1", "host:0@0-3,8", "cuda:0", "hip:2"] {
+        for text in ["host", "host:1", "host:0@0-3,8", "cuda:0", "hip:2", MIG, WHOLE] {
             assert_eq!(spec(text).to_string(), text);
         }
     }
@@ -197,6 +222,8 @@ mod tests {
             ("host:0@a", "`a` is not a CPU"),
             ("host:0@1-", "`` is not a CPU"),
             ("host:0@0-99999999999", "not a CPU"),
+            ("cuda:x", "`x` names no NVIDIA GPU"),
+            ("cuda:MIG-1", "`1` is not a whole UUID"),
             ("cuda:0@1", "only host devices have a CPU set"),
             ("hip:0@1", "only host devices have a CPU set"),
             ("hip:x", "`x` is not a device number"),
@@ -210,15 +237,22 @@ mod tests {
     fn devices_that_conflict_are_refused() {
         let checked =
             |devices: &[&str]| check(&devices.iter().map(|text| spec(text)).collect::<Vec<_>>(), &[0, 1, 2, 3]);
-        for devices in
-            [&["host"][..], &["host:5"], &["host:0@0", "host:1@1-3"], &["cuda:0", "cuda:1"], &["host", "cuda:0"]]
-        {
+        for devices in [
+            &["host"][..],
+            &["host:5"],
+            &["host:0@0", "host:1@1-3"],
+            &["cuda:0", "cuda:1"],
+            &["host", "cuda:0"],
+            &[MIG, WHOLE, "hip:0"],
+        ] {
             assert_eq!(checked(devices), Ok(()), "{devices:?}");
         }
         for (devices, cause) in [
             (&["host:0@0", "host:0@1"][..], "device host:0 is given twice"),
             (&["host", "host:0"], "device host:0 is given twice"),
             (&["cuda", "cuda:0"], "device cuda:0 is given twice"),
+            (&[MIG, MIG], "is given twice"),
+            (&["cuda:1", MIG], "cuda:1 and cuda:MIG-00000000-0000-0000-0000-00000000000a may be the same GPU"),
             (&["host:0@0-1", "host:1@1-2"], "CPU 1 is in the CPU sets of both host:0 and host:1"),
             (&["host:0@0", "host:1"], "host:1 is one of several host devices, but has no CPU set"),
             (&["host:0@3-5"], "host:0 names CPU 4, but this process may use only 0-3"),

@@ -1,11 +1,11 @@
 //! Starts devices and engines from the common flags.
 
 use crate::compiler;
-use crate::device_name::DeviceName;
+use crate::device_name::{DeviceName, GpuName};
 use crate::devices::{self, DeviceSpec};
 use crate::failure::{user_error, users};
 use crate::isolation::{GpuArgs, Groups, Isolation};
-use crate::output::{counted, parse_bytes, parse_seconds};
+use crate::output::{counted, parse_bytes, parse_seconds, parse_tenant_memory};
 use anyhow::Context;
 use atoll_core::placement::{PLACEMENT_DEFAULT, PLACEMENTS, PoolConfig, placement_by_name};
 use atoll_core::residency::{RESIDENCY_POLICIES, RESIDENCY_POLICY_DEFAULT};
@@ -15,7 +15,7 @@ use atoll_device::{Device, cpus};
 use atoll_device_cuda::{CudaConfig, CudaDevice, GpuPart};
 use atoll_device_host::HostConfig;
 use atoll_engine::{Engine, EngineConfig, MemoryQuotas, SuspensionConfig, Tenant, TenantBytes};
-use atoll_executor::ControlGroups;
+use atoll_executor::{ControlGroups, TenantMemory};
 use atoll_fleet::{Fleet, Placing};
 #[cfg(feature = "native")]
 use clap::Parser;
@@ -29,8 +29,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Device and scheduling")]
 pub struct EngineArgs {
-    /// Device: host (this machine's CPU cores), or some cores as in host@0-3; cuda or cuda:N (an
-    /// NVIDIA GPU); hip or hip:N (an AMD GPU)
+    /// Device: host (this machine's CPU cores), or some cores as in host@0-3; cuda, cuda:N or
+    /// cuda:UUID (an NVIDIA GPU or a MIG instance); hip or hip:N (an AMD GPU)
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceSpec::HOST)]
     device: DeviceSpec,
 
@@ -42,8 +42,8 @@ pub struct EngineArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Devices and scheduling")]
 pub struct FleetArgs {
-    /// Device: host (this machine's CPU cores), cuda or cuda:N (an NVIDIA GPU), hip or hip:N (an AMD
-    /// GPU). Repeat the flag for several devices, and give each host device its own CPUs: --device
+    /// Device: host (this machine's CPU cores), cuda, cuda:N or cuda:UUID (an NVIDIA GPU or a MIG
+    /// instance), hip or hip:N (an AMD GPU). Repeat the flag for several devices, and give each host device its own CPUs: --device
     /// host:0@0-3 --device host:1@4-7. Each device has its own memory, queues and limits; the
     /// following flags apply to each of them
     #[arg(long = "device", value_name = "DEVICE", default_values_t = [DeviceSpec::HOST])]
@@ -59,9 +59,19 @@ pub struct FleetArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_seconds)]
     placement_hysteresis: f64,
 
+    /// Memory of each GPU that is reserved for functions of tenants, for example 8G or 40%. Each tenant
+    /// gets a region of it, outside of which its kernels access nothing. With 0, functions of tenants
+    /// are refused on GPUs [default: 50% if --config names tenants and --trust-tenants is not given, 0
+    /// otherwise]
+    #[arg(long, value_name = "BYTES|PERCENT", value_parser = parse_tenant_memory)]
+    tenant_memory: Option<TenantMemory>,
+
     #[command(flatten)]
     flags: DeviceFlags,
 }
+
+/// Memory of a GPU that is reserved for tenants by default.
+const TENANT_MEMORY_DEFAULT: TenantMemory = TenantMemory::Percent(50);
 
 /// Configuration of each device.
 #[derive(Clone, Debug, clap::Args)]
@@ -200,20 +210,20 @@ pub fn bench_device(
             let compute_units = if compute_units == 0 { default.compute_units } else { compute_units };
             Isolation::None.host_device(HostConfig { compute_units, ..default })
         }
-        DeviceName::Cuda(index) => Isolation::None.gpu(gpu_alone(index, device_queue_capacity)),
-        DeviceName::Hip(index) => Isolation::None.amd_gpu(gpu_alone(index, device_queue_capacity)),
+        DeviceName::Cuda(gpu) => Isolation::None.gpu(gpu, gpu_alone(device_queue_capacity)),
+        DeviceName::Hip(index) => Isolation::None.amd_gpu(index, gpu_alone(device_queue_capacity)),
     }
 }
 
 /// A whole GPU in this process, where a kernel cannot be aborted.
-fn gpu_alone(index: u32, queue_capacity: u32) -> GpuArgs {
+fn gpu_alone(queue_capacity: u32) -> GpuArgs {
     GpuArgs {
-        index,
         memory_bytes: None,
         compute_units: None,
         mps: None,
         queue_capacity: Some(queue_capacity),
         segment: 1,
+        tenant_memory: None,
         time_limit: Duration::MAX,
     }
 }
@@ -221,10 +231,10 @@ fn gpu_alone(index: u32, queue_capacity: u32) -> GpuArgs {
 /// Starts an engine on a partition of a GPU in this process, with a limit of its memory. The policy
 /// treats all requests alike.
 #[cfg(feature = "cuda")]
-pub fn part_engine(index: u32, part: Option<GpuPart>, memory_bytes: u64) -> anyhow::Result<Engine> {
+pub fn part_engine(gpu: GpuName, part: Option<GpuPart>, memory_bytes: u64) -> anyhow::Result<Engine> {
     raise_descriptor_limit();
-    let config = CudaConfig { index, part, memory_bytes: Some(memory_bytes), ..CudaConfig::default() };
-    let device = CudaDevice::start(&config).with_context(|| format!("cannot start a part of cuda:{index}"))?;
+    let config = CudaConfig { gpu: gpu.into(), part, memory_bytes: Some(memory_bytes), ..CudaConfig::default() };
+    let device = CudaDevice::start(&config).with_context(|| format!("cannot start a part of cuda:{gpu}"))?;
     Ok(Engine::start(Box::new(device), EngineConfig { policy: "streams".into(), ..EngineConfig::default() })?)
 }
 
@@ -252,7 +262,7 @@ impl EngineArgs {
     }
 
     fn start_with(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
-        let mut devices = self.flags.devices(std::slice::from_ref(&self.device), Isolation::None, &None)?;
+        let mut devices = self.flags.devices(std::slice::from_ref(&self.device), Isolation::None, &None, None)?;
         let device = devices.pop().context("there is one device")?;
         Ok(Engine::start(device, self.flags.config(memory_quotas))?)
     }
@@ -264,10 +274,23 @@ impl EngineArgs {
 }
 
 impl FleetArgs {
+    /// Reserves memory of GPUs for tenants by default, unless a flag says how much.
+    pub fn reserve_for_tenants(&mut self) {
+        self.tenant_memory.get_or_insert(TENANT_MEMORY_DEFAULT);
+    }
+
     /// Whether the devices isolate the memory of tenants from each other and from the daemon: the
-    /// host device does so with separate processes, a GPU does not.
+    /// host device does so with separate processes, a GPU with fences, if memory is reserved for
+    /// tenants.
     pub fn keeps_tenants_apart(&self) -> bool {
-        self.flags.isolation != Some(Isolation::None) && self.devices.iter().all(DeviceSpec::is_host)
+        let has_processes = self.flags.isolation != Some(Isolation::None);
+        has_processes && (self.fences_gpus() || self.devices.iter().all(DeviceSpec::is_host))
+    }
+
+    /// Whether kernels of tenants are fenced on GPUs.
+    pub fn fences_gpus(&self) -> bool {
+        let nothing = [None, Some(TenantMemory::Bytes(0)), Some(TenantMemory::Percent(0))];
+        !nothing.contains(&self.tenant_memory)
     }
 
     /// The kinds of the devices, in order.
@@ -282,7 +305,7 @@ impl FleetArgs {
         suspension: SuspensionConfig,
         groups: Option<Arc<ControlGroups>>,
     ) -> anyhow::Result<Fleet> {
-        let devices = self.flags.devices(&self.devices, Isolation::Process, &groups)?;
+        let devices = self.flags.devices(&self.devices, Isolation::Process, &groups, self.tenant_memory)?;
         let config = EngineConfig { suspension, ..self.flags.config(memory_quotas) };
         Ok(Fleet::start(devices, &config, self.placing())?)
     }
@@ -309,7 +332,7 @@ pub(crate) fn start_pool(
         flags: DeviceFlags,
     }
     let flags = DeviceFlags { compute_units, ..Defaults::try_parse_from(["atoll"])?.flags };
-    let devices = flags.devices(devices, Isolation::None, &None)?;
+    let devices = flags.devices(devices, Isolation::None, &None, None)?;
     Ok(Fleet::start(devices, &flags.config(MemoryQuotas::default()), Placing::Pool(pool))?)
 }
 
@@ -320,6 +343,7 @@ impl DeviceFlags {
         specs: &[DeviceSpec],
         default: Isolation,
         groups: &Groups,
+        tenant_memory: Option<TenantMemory>,
     ) -> anyhow::Result<Vec<Box<dyn Device>>> {
         raise_descriptor_limit();
         devices::check(specs, &cpus::allowed()).map_err(users)?;
@@ -327,7 +351,7 @@ impl DeviceFlags {
         let hosts = specs.iter().filter(|spec| spec.is_host()).count() as u64;
         let mut devices = Vec::with_capacity(specs.len());
         for spec in specs {
-            let device = self.device(spec, default, hosts, groups)?;
+            let device = self.device(spec, default, (hosts, groups), tenant_memory)?;
             let info = device.info();
             tracing::info!(
                 device = info.name,
@@ -345,16 +369,11 @@ impl DeviceFlags {
     /// Refuses flags that do not apply to a device.
     fn check(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<()> {
         let has_gpu = specs.iter().any(|spec| matches!(spec, DeviceSpec::Cuda(_)));
-        if self.mps.is_some() && !has_gpu {
-            return Err(user_error(
-                "--mps applies to NVIDIA GPUs only; set the compute units of the host device with --compute-units",
-            ));
+        if self.mps.is_some() {
+            self.check_mps(specs, has_gpu, default)?;
         }
         if self.graph_segment > 1 && !has_gpu {
             return Err(user_error("--graph-segment applies to NVIDIA GPUs only"));
-        }
-        if self.mps.is_some() && self.gpu_isolation(default) == Isolation::None {
-            return Err(user_error("--mps needs --isolation process, since MPS shares a GPU among processes"));
         }
         for spec in specs {
             if let (DeviceSpec::Host { cpus: Some(cpus), .. }, Some(units)) = (spec, self.compute_units)
@@ -366,6 +385,24 @@ impl DeviceFlags {
                     spec.name()
                 )));
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses `--mps` for devices that no MPS control daemon can share.
+    fn check_mps(&self, specs: &[DeviceSpec], has_gpu: bool, default: Isolation) -> anyhow::Result<()> {
+        if !has_gpu {
+            return Err(user_error(
+                "--mps applies to NVIDIA GPUs only; set the compute units of the host device with --compute-units",
+            ));
+        }
+        if self.gpu_isolation(default) == Isolation::None {
+            return Err(user_error("--mps needs --isolation process, since MPS shares a GPU among processes"));
+        }
+        if specs.iter().any(|spec| matches!(spec, DeviceSpec::Cuda(GpuName::Mig(_)))) {
+            return Err(user_error(
+                "--mps applies to whole GPUs only: each MIG instance would need an MPS control daemon of its own",
+            ));
         }
         Ok(())
     }
@@ -390,29 +427,43 @@ impl DeviceFlags {
         self.isolation.unwrap_or(if self.mps.is_some() { Isolation::Process } else { default })
     }
 
-    fn device(&self, spec: &DeviceSpec, default: Isolation, hosts: u64, groups: &Groups) -> Opened {
-        let (index, is_amd) = match *spec {
+    fn device(
+        &self,
+        spec: &DeviceSpec,
+        default: Isolation,
+        (hosts, groups): (u64, &Groups),
+        tenant_memory: Option<TenantMemory>,
+    ) -> Opened {
+        let isolation = self.gpu_isolation(default);
+        match *spec {
             DeviceSpec::Host { .. } => {
                 let isolation = self.isolation.unwrap_or(default);
-                return isolation.host_device_in(self.host_config(spec, hosts), groups.clone());
+                isolation.host_device_in(self.host_config(spec, hosts), groups.clone())
             }
-            DeviceSpec::Cuda(index) => (index, false),
-            DeviceSpec::Hip(index) => (index, true),
-        };
-        let isolation = self.gpu_isolation(default);
+            DeviceSpec::Cuda(gpu) => isolation.gpu(gpu, self.gpu_args(default, tenant_memory)),
+            DeviceSpec::Hip(index) => isolation.amd_gpu(index, self.gpu_args(default, tenant_memory)),
+        }
+    }
+
+    /// Configuration of a GPU. In a daemon, warns of faults.
+    fn gpu_args(&self, default: Isolation, tenant_memory: Option<TenantMemory>) -> GpuArgs {
         if default == Isolation::Process {
-            let until = if isolation == Isolation::Process {
+            let until = if self.gpu_isolation(default) == Isolation::Process {
                 "until its process is replaced"
             } else {
                 "until the daemon is started again"
             };
-            tracing::warn!("all kernels share the memory of the GPU; a faulting kernel stops all others {until}");
+            tracing::warn!("kernels of the daemon's models are not fenced; one that faults stops all others {until}");
         }
-        let time_limit = Duration::from_secs_f64(self.time_limit);
-        let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
-        let (queue_capacity, segment) = (self.device_queue_capacity, self.graph_segment);
-        let gpu = GpuArgs { index, memory_bytes, compute_units, mps: self.mps, queue_capacity, segment, time_limit };
-        if is_amd { isolation.amd_gpu(gpu) } else { isolation.gpu(gpu) }
+        GpuArgs {
+            memory_bytes: self.memory_limit,
+            compute_units: self.compute_units.map(NonZeroU32::get),
+            mps: self.mps,
+            queue_capacity: self.device_queue_capacity,
+            segment: self.graph_segment,
+            tenant_memory,
+            time_limit: Duration::from_secs_f64(self.time_limit),
+        }
     }
 
     /// Configuration of one of `hosts` host devices, which share the machine's memory.

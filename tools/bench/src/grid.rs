@@ -288,6 +288,7 @@ impl Grid<'_> {
             function: FunctionKey::local(self.function),
             inputs: inputs.iter().cloned().map(StageInput::Tensor).collect(),
             outputs: None,
+            retain: Vec::new(),
         };
         ChainRequest {
             stages: vec![stage],

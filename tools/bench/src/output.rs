@@ -4,6 +4,7 @@ pub use atoll_server::parse_bytes;
 
 use crate::failure::user_error;
 use anyhow::Result;
+use atoll_executor::TenantMemory;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
@@ -11,6 +12,16 @@ use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::Duration;
+
+/// The largest percentage of a GPU's memory that may be reserved for tenants.
+const TENANT_PERCENT_MAX: u32 = 95;
+
+/// Parses bytes, or a percentage of a GPU's memory.
+pub(crate) fn parse_tenant_memory(text: &str) -> Result<TenantMemory, String> {
+    let Some(percent) = text.strip_suffix('%') else { return parse_bytes(text).map(TenantMemory::Bytes) };
+    let percent = percent.parse().ok().filter(|percent| *percent <= TENANT_PERCENT_MAX);
+    percent.map(TenantMemory::Percent).ok_or_else(|| format!("expected bytes, or 0% to {TENANT_PERCENT_MAX}%"))
+}
 
 /// Prints text to standard output.
 pub fn print(text: &str) -> io::Result<()> {

@@ -70,6 +70,7 @@ impl Profiled<'_> {
             function: FunctionKey::local(self.function.key.name.clone()),
             inputs: inputs.iter().cloned().map(StageInput::Tensor).collect(),
             outputs: None,
+            retain: Vec::new(),
         };
         let request = ChainRequest {
             stages: vec![stage],

@@ -17,7 +17,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use atoll_executor::enter_compile_jail;
 use atoll_kgraph::limits::CODE_BYTES_MAX;
 use atoll_kgraph::{Bundle, Mapped, TargetContents, decode_code, encode_code};
-use atoll_pipeline::{CompileOptions, LaunchShape, Observer, Stage, Target, launch_source, read_module, recompile};
+use atoll_pipeline::{
+    CompileOptions, Fences, LaunchShape, Observer, Stage, Target, launch_source, read_module, recompile,
+};
 use atoll_server::{CompileFailure, CompileLimits, CompileProgress};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Resource, Rlimit, Signal, nice, set_parent_process_death_signal, setrlimit};
@@ -122,6 +124,7 @@ pub fn ask<T: DeserializeOwned>(question: &Question, ptx: &str, limits: CompileL
 pub fn in_process(
     bundle: &Bundle,
     targets: &[Target],
+    fences: Fences,
     limits: CompileLimits,
     progress: &dyn Fn(CompileProgress),
 ) -> Result<Vec<TargetContents>, CompileFailure> {
@@ -130,6 +133,9 @@ pub fn in_process(
     let mut command = command(file, limits);
     for target in targets {
         command.args(["--target", target.name()]);
+    }
+    if fences == Fences::All {
+        command.arg("--fence-nvidia");
     }
     let code = run(command, limits, progress).map_err(failed)?;
     decode_code(&code).map_err(|reason| CompileFailure(format!("the compiler's answer is not valid: {reason}")))
@@ -238,7 +244,7 @@ fn out_of_memory(memory_bytes: u64) -> String {
 ///
 /// # Errors
 /// The code cannot be written. Failures of the compilation are reported to the daemon.
-pub fn serve(targets: &[String], memory_bytes: u64) -> Result<()> {
+pub fn serve(targets: &[String], fences: Fences, memory_bytes: u64) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let limit = Rlimit { current: Some(memory_bytes), maximum: Some(memory_bytes) };
     setrlimit(Resource::Data, limit)?;
@@ -246,7 +252,7 @@ pub fn serve(targets: &[String], memory_bytes: u64) -> Result<()> {
     // Replaces the score inherited from the daemon. Ignores an error: without this file there is no
     // score.
     let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
-    match confined(targets, memory_bytes) {
+    match confined(targets, fences, memory_bytes) {
         Ok(code) => {
             let mut output = std::io::stdout();
             output.write_all(&code)?;
@@ -260,7 +266,7 @@ pub fn serve(targets: &[String], memory_bytes: u64) -> Result<()> {
 }
 
 /// Enters the jail, and works there.
-fn confined(targets: &[String], memory_bytes: u64) -> Result<Vec<u8>> {
+fn confined(targets: &[String], fences: Fences, memory_bytes: u64) -> Result<Vec<u8>> {
     let mut file = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let work: Box<dyn FnOnce() -> Result<Vec<u8>> + Send + '_> = if targets.is_empty() {
         let mut input = String::new();
@@ -268,7 +274,7 @@ fn confined(targets: &[String], memory_bytes: u64) -> Result<Vec<u8>> {
         Box::new(move || answered(&input))
     } else {
         let input = Bundle::map(&file, Path::new("the bundle"))?;
-        Box::new(move || compiled(input, targets))
+        Box::new(move || compiled(input, targets, fences))
     };
     drop(file);
     let missing = enter_compile_jail(memory_bytes)
@@ -285,10 +291,10 @@ fn confined(targets: &[String], memory_bytes: u64) -> Result<Vec<u8>> {
     })
 }
 
-fn compiled(input: Mapped, targets: &[String]) -> Result<Vec<u8>> {
+fn compiled(input: Mapped, targets: &[String], fences: Fences) -> Result<Vec<u8>> {
     let bundle = input.check()?;
     let targets = targets.iter().map(|name| Ok(name.parse::<Target>()?)).collect::<Result<Vec<Target>>>()?;
-    let options = CompileOptions { targets, fence: true, ..CompileOptions::default() };
+    let options = CompileOptions { targets, fences, ..CompileOptions::default() };
     let code = recompile(&bundle, &options, &Reporter)?;
     encode_code(&code).map_err(|reason| anyhow!(reason))
 }

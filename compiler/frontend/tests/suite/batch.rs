@@ -62,7 +62,12 @@ fn analysed(m: &mut Model, output: &str) -> (TensorGraph, Result<Batch, String>)
 
 /// Checks that the rows of the model are proven independent, and that they are.
 fn proven(build: impl FnOnce(&mut Model, &str) -> String) {
-    let mut m = Model::new(13);
+    proven_in(13, build);
+}
+
+/// Checks this with a version of the operators.
+fn proven_in(opset: i64, build: impl FnOnce(&mut Model, &str) -> String) {
+    let mut m = Model::new(opset);
     let x = input(&mut m);
     let y = build(&mut m, &x);
     let (graph, batch) = analysed(&mut m, &y);
@@ -143,6 +148,102 @@ fn loop_nests_keep_rows_apart() {
         let turned = m.node("Transpose", "turned", &[x], vec![ints("perm", &[1, 0, 2, 3])]);
         let axis = m.int32("axis", &[], &[2]);
         m.node("CumSum", "y", &[&turned, &axis], vec![])
+    });
+}
+
+/// The signs of the input as whole numbers, 0 or 1, in rows of 120.
+fn flags(m: &mut Model, x: &str) -> String {
+    let flat = m.node("Flatten", "flat", &[x], vec![int("axis", 1)]);
+    let positive = m.node("Relu", "positive", &[&flat], vec![]);
+    let sign = m.node("Sign", "sign", &[&positive], vec![]);
+    m.node("Cast", "flags", &[&sign], vec![int("to", DataType::Int64 as i64)])
+}
+
+/// Moves the last node to the domain of classifiers.
+fn of_ml(m: &mut Model) {
+    m.graph().node.last_mut().unwrap().domain = "ai.onnx.ml".into();
+    m.proto.opset_import.push(OperatorSetIdProto { domain: "ai.onnx.ml".into(), version: 3 });
+}
+
+#[test]
+fn trees_and_n_grams_keep_rows_apart() {
+    let floats = |name: &str, floats: &[f32]| AttributeProto {
+        name: name.into(),
+        floats: floats.to_vec(),
+        r#type: AttributeType::Floats as i32,
+        ..AttributeProto::default()
+    };
+    let texts = |name: &str, texts: &[&str]| AttributeProto {
+        name: name.into(),
+        strings: texts.iter().map(|text| text.as_bytes().to_vec().into()).collect(),
+        r#type: AttributeType::Strings as i32,
+        ..AttributeProto::default()
+    };
+    // Two trees of depth 1, over the first and the last feature.
+    proven(|m, x| {
+        let flat = m.node("Flatten", "flat", &[x], vec![int("axis", 1)]);
+        let attributes = vec![
+            ints("nodes_treeids", &[0, 0, 0, 1, 1, 1]),
+            ints("nodes_nodeids", &[0, 1, 2, 0, 1, 2]),
+            ints("nodes_featureids", &[0, 0, 0, 119, 0, 0]),
+            floats("nodes_values", &[0.1, 0.0, 0.0, -0.2, 0.0, 0.0]),
+            texts("nodes_modes", &["BRANCH_LEQ", "LEAF", "LEAF", "BRANCH_LEQ", "LEAF", "LEAF"]),
+            ints("nodes_truenodeids", &[1, 0, 0, 1, 0, 0]),
+            ints("nodes_falsenodeids", &[2, 0, 0, 2, 0, 0]),
+            ints("target_treeids", &[0, 0, 1, 1]),
+            ints("target_nodeids", &[1, 2, 1, 2]),
+            ints("target_ids", &[0, 0, 0, 0]),
+            floats("target_weights", &[0.25, 0.5, 1.0, 2.0]),
+            int("n_targets", 1),
+        ];
+        let y = m.node("TreeEnsembleRegressor", "y", &[&flat], attributes);
+        of_ml(m);
+        y
+    });
+    proven(|m, x| {
+        let flags = flags(m, x);
+        let mode = AttributeProto {
+            name: "mode".into(),
+            s: b"TF".to_vec().into(),
+            r#type: AttributeType::String as i32,
+            ..AttributeProto::default()
+        };
+        let attributes = vec![
+            mode,
+            int("min_gram_length", 1),
+            int("max_gram_length", 2),
+            int("max_skip_count", 1),
+            ints("ngram_counts", &[0, 2]),
+            ints("ngram_indexes", &[0, 1, 2, 3]),
+            ints("pool_int64s", &[0, 1, 0, 1, 1, 1]),
+        ];
+        m.node("TfIdfVectorizer", "y", &[&flags], attributes)
+    });
+}
+
+#[test]
+fn samples_of_a_grid_keep_rows_apart() {
+    proven_in(16, |m, x| {
+        let bounds = [("starts", 0), ("ends", 2), ("axes", 3)].map(|(name, value)| m.ints(name, &[value]));
+        let grid = m.node("Slice", "grid", &[x, &bounds[0], &bounds[1], &bounds[2]], vec![]);
+        m.node("GridSample", "y", &[x, &grid], vec![])
+    });
+}
+
+/// An index outside its axis refuses the whole batch. With constant data the number of rows stays
+/// open, so that there is a reason.
+#[test]
+fn elements_at_positions_of_a_request_are_refused_with_the_reason() {
+    let expected = "n: y: a value of one row can make it refuse all rows";
+    refused(expected, |m, x| {
+        let flat = m.node("Flatten", "data", &[x], vec![int("axis", 1)]);
+        let flags = flags(m, x);
+        m.node("GatherElements", "y", &[&flat, &flags], vec![int("axis", 1)])
+    });
+    refused(expected, |m, x| {
+        let data = m.random("data", &[ROWS as i64, 120], 0.0, 1.0);
+        let flags = flags(m, x);
+        m.node("GatherElements", "y", &[&data, &flags], vec![int("axis", 1)])
     });
 }
 

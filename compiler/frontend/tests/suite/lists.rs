@@ -95,6 +95,35 @@ fn new_strings_are_inputs_that_the_host_computes() {
 }
 
 #[test]
+fn casts_between_strings_and_numbers_are_steps_of_the_host() {
+    let cast = |model: &mut Model, result: &str, operand: &str, to: DataType| {
+        model.node("Cast", result, &[operand], vec![int("to", to as i64)]);
+        model.output(result);
+    };
+    let mut model = Model::new(20);
+    model.input("x", DataType::String, &["n"]);
+    model.input("i", DataType::Int64, &["n"]);
+    cast(&mut model, "half", "x", DataType::Float16);
+    cast(&mut model, "text", "i", DataType::String);
+    let graph = import(&model, None).unwrap();
+    assert_eq!(names(&graph, &graph.inputs), ["x", "i", "half.computed", "text.computed"]);
+    let types: Vec<DType> = graph.inputs.iter().map(|id| graph.value(*id).dtype).collect();
+    assert_eq!(types, [DType::Strings, DType::I64, DType::F32, DType::Strings]);
+    assert_eq!(graph.value(graph.outputs[0]).dtype, DType::F16);
+    let [parse, write] = &graph.strings.steps[..] else { panic!("{:?}", graph.strings.steps) };
+    assert_eq!((&parse.op, &parse.operands[..]), (&StringOp::Parse { to: DType::F32 }, &[StringOperand::Input(0)][..]));
+    assert_eq!(
+        (&write.op, &write.operands[..]),
+        (&StringOp::Write { from: DType::I64 }, &[StringOperand::Input(1)][..])
+    );
+
+    let mut model = Model::new(20);
+    model.input("h", DataType::Float16, &["n"]);
+    cast(&mut model, "text", "h", DataType::String);
+    assert!(import(&model, None).unwrap_err().contains("numbers of type f16 are not written as strings"));
+}
+
+#[test]
 fn labels_that_are_not_part_of_a_result_are_no_strings_of_the_graph() {
     let mut model = Model::new(20);
     model.input("x", DataType::Float, &[4, 2]);

@@ -7,9 +7,12 @@ use std::collections::HashSet;
 
 impl StringOp {
     /// Element types of the results.
-    pub fn results(&self) -> &'static [DType] {
+    pub fn results(&self) -> &[DType] {
         match self {
-            StringOp::Concat | StringOp::Tokenize { .. } | StringOp::Normalize { .. } => &[DType::Strings],
+            StringOp::Concat | StringOp::Tokenize { .. } | StringOp::Normalize { .. } | StringOp::Write { .. } => {
+                &[DType::Strings]
+            }
+            StringOp::Parse { to } => std::slice::from_ref(to),
             StringOp::FullMatch { .. } => &[DType::Bool],
             StringOp::Split { .. } => &[DType::Strings, DType::I64],
         }
@@ -38,7 +41,7 @@ pub(crate) fn check(graph: &KernelGraph) -> Result<(), (String, String)> {
     steps_fit(graph)
 }
 
-/// Operands refer to earlier inputs with strings, and results have the types of their inputs.
+/// Operands refer to earlier inputs of the right type, and results have the types of their inputs.
 fn steps_fit(graph: &KernelGraph) -> Result<(), (String, String)> {
     let inputs: Vec<DType> = graph.buffers_of(BufferKind::Input).map(|(_, input)| input.dtype).collect();
     let Some(mut next) = inputs.len().checked_sub(graph.strings.computed_inputs()) else {
@@ -53,18 +56,19 @@ fn steps_fit(graph: &KernelGraph) -> Result<(), (String, String)> {
             let fits = match operand {
                 StringOperand::Input(input) | StringOperand::Flat(input) => {
                     let input = *input as usize;
-                    input < next && inputs[input] == DType::Strings
+                    input < next && inputs[input] == step.op.operand_type()
                 }
                 StringOperand::Constant { shape, codes } => {
                     let count = shape.iter().try_fold(1_i64, |count, size| count.checked_mul(*size));
                     let is_code = |code: &u32| (*code as usize) < graph.strings.table.len();
-                    shape.iter().all(|size| *size >= 0)
+                    step.op.operand_type() == DType::Strings
+                        && shape.iter().all(|size| *size >= 0)
                         && count == i64::try_from(codes.len()).ok()
                         && codes.iter().all(is_code)
                 }
             };
             if !fits {
-                return refuse("an operand has no strings, or comes later");
+                return refuse("an operand has another type, or comes later");
             }
         }
         let results = step.op.results();

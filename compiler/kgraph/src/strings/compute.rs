@@ -24,25 +24,32 @@ pub struct ComputedInput {
     pub bytes: Vec<u8>,
 }
 
-/// An input of the client: its shape and its codes. `None` if it is not in host memory.
+/// An input of the client: its shape, and its elements, which are codes if it has strings. `None`
+/// if it is not in host memory.
 pub type GivenCodes<'a> = Option<(&'a [i64], &'a [u8])>;
 
 /// An operand: its shape and the codes of its elements.
-struct Operand {
-    shape: Vec<i64>,
-    codes: Vec<u32>,
+pub(super) struct Operand {
+    pub(super) shape: Vec<i64>,
+    pub(super) codes: Vec<u32>,
 }
 
 impl Interned {
     /// Computes the inputs that follow those of the client. `given` has an entry for each input of
-    /// the client; inputs without strings are not read.
+    /// the client; an input without strings is read only by a step that writes its numbers.
     ///
     /// # Errors
-    /// Shapes do not fit, or the results are too large.
+    /// Shapes do not fit, a string names no number, or the results are too large.
     pub fn compute(&mut self, given: &[GivenCodes<'_>]) -> Result<Vec<ComputedInput>, StringError> {
         let vocabulary = Arc::clone(&self.vocabulary);
         let mut computed = Vec::new();
         for (step, patterns) in vocabulary.strings.steps.iter().zip(&vocabulary.patterns) {
+            if let (StringOp::Write { from }, [operand]) = (&step.op, &step.operands[..]) {
+                let numbers = numbers(operand, *from, &step.name, given, &computed)?;
+                let texts = self.write(numbers, *from, &step.name)?;
+                computed.push(texts);
+                continue;
+            }
             let operands: Result<Vec<Operand>, StringError> =
                 step.operands.iter().map(|operand| read(operand, &step.name, given, &computed)).collect();
             let operands = operands?;
@@ -65,6 +72,7 @@ impl Interned {
                 (StringOp::Normalize { case, stopwords, case_sensitive }, [x]) => {
                     computed.push(self.normalize(x, *case, stopwords, *case_sensitive, misfit)?);
                 }
+                (StringOp::Parse { to }, [x]) => computed.push(self.parse(x, *to, &step.name)?),
                 _ => return Err(misfit("it has another number of operands".into())),
             }
         }
@@ -235,9 +243,48 @@ impl Rows {
     }
 }
 
-fn strings(shape: Vec<i64>, codes: &[u32]) -> ComputedInput {
+pub(super) fn strings(shape: Vec<i64>, codes: &[u32]) -> ComputedInput {
     let bytes = codes.iter().flat_map(|code| code.to_le_bytes()).collect();
     ComputedInput { dtype: DType::Strings, shape, bytes }
+}
+
+/// The shape and the elements of an input.
+fn source<'a>(
+    index: u32,
+    node: &str,
+    given: &[GivenCodes<'a>],
+    computed: &'a [ComputedInput],
+) -> Result<(&'a [i64], &'a [u8]), StringError> {
+    let on_device = || StringError::OnDevice(node.into());
+    match given.get(index as usize) {
+        Some(given) => given.ok_or_else(on_device),
+        None => {
+            let input = computed.get(index as usize - given.len()).ok_or_else(on_device)?;
+            Ok((&input.shape, &input.bytes))
+        }
+    }
+}
+
+/// The shape and the elements of an operand with numbers.
+fn numbers<'a>(
+    operand: &StringOperand,
+    from: DType,
+    node: &str,
+    given: &[GivenCodes<'a>],
+    computed: &'a [ComputedInput],
+) -> Result<(Vec<i64>, &'a [u8]), StringError> {
+    match operand {
+        StringOperand::Input(index) => {
+            let (shape, elements) = source(*index, node, given, computed)?;
+            Ok((shape.to_vec(), elements))
+        }
+        StringOperand::Flat(index) => {
+            let (_, elements) = source(*index, node, given, computed)?;
+            Ok((vec![elements.len() as i64 / from.bytes() as i64], elements))
+        }
+        // A bundle with such an operand is refused when it is opened.
+        StringOperand::Constant { .. } => Err(StringError::OnDevice(node.into())),
+    }
 }
 
 fn read(
@@ -250,14 +297,7 @@ fn read(
         StringOperand::Constant { shape, codes } => {
             return Ok(Operand { shape: shape.clone(), codes: codes.clone() });
         }
-        StringOperand::Input(index) | StringOperand::Flat(index) => match given.get(*index as usize) {
-            Some(given) => given.ok_or_else(|| StringError::OnDevice(node.into()))?,
-            None => {
-                let input = computed.get(*index as usize - given.len());
-                let input = input.ok_or_else(|| StringError::OnDevice(node.into()))?;
-                (&input.shape[..], &input.bytes[..])
-            }
-        },
+        StringOperand::Input(index) | StringOperand::Flat(index) => source(*index, node, given, computed)?,
     };
     let codes: Vec<u32> = bytes.as_chunks::<CODE_BYTES>().0.iter().map(|code| u32::from_le_bytes(*code)).collect();
     if shape.len() > RANK_MAX || element_count(shape) != Ok(codes.len()) {
@@ -272,7 +312,7 @@ fn read(
 }
 
 /// The number of elements of a shape.
-fn element_count(shape: &[i64]) -> Result<usize, StringError> {
+pub(super) fn element_count(shape: &[i64]) -> Result<usize, StringError> {
     let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(usize::try_from(*size).ok()?));
     count.filter(|count| *count <= INVOCATION_STRINGS_MAX).ok_or(TOO_MANY)
 }

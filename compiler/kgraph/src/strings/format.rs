@@ -1,6 +1,8 @@
 //! The strings of a graph in the format of its file: a table, and steps on the host.
 
+use super::numbers::has_texts;
 use super::pattern::Pattern;
+use crate::graph::DType;
 use crate::limits::STRING_SEPARATORS_MAX;
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +85,16 @@ pub enum StringOp {
         /// Whether a string has to have the case of a stopword to be removed.
         case_sensitive: bool,
     },
+    /// The numbers that strings name. A string that names none is an error of the request.
+    Parse {
+        /// The type of the numbers.
+        to: DType,
+    },
+    /// The texts of numbers.
+    Write {
+        /// The type of the numbers.
+        from: DType,
+    },
 }
 
 /// How a string is cut into tokens. Regular expressions have the syntax of RE2.
@@ -144,8 +156,13 @@ impl StringOp {
     /// Number of results.
     pub fn result_count(&self) -> usize {
         match self {
-            StringOp::Concat | StringOp::FullMatch { .. } | StringOp::Tokenize { .. } | StringOp::Normalize { .. } => 1,
             StringOp::Split { .. } => 2,
+            StringOp::Concat
+            | StringOp::FullMatch { .. }
+            | StringOp::Tokenize { .. }
+            | StringOp::Normalize { .. }
+            | StringOp::Parse { .. }
+            | StringOp::Write { .. } => 1,
         }
     }
 
@@ -156,7 +173,17 @@ impl StringOp {
             StringOp::FullMatch { .. }
             | StringOp::Split { .. }
             | StringOp::Tokenize { .. }
-            | StringOp::Normalize { .. } => 1,
+            | StringOp::Normalize { .. }
+            | StringOp::Parse { .. }
+            | StringOp::Write { .. } => 1,
+        }
+    }
+
+    /// The element type of its operands.
+    pub fn operand_type(&self) -> DType {
+        match self {
+            StringOp::Write { from } => *from,
+            _ => DType::Strings,
         }
     }
 
@@ -171,16 +198,27 @@ impl StringOp {
                 Err(format!("{} separators, at most {STRING_SEPARATORS_MAX} are allowed", by.patterns().len()))
             }
             StringOp::Tokenize { by, .. } => by.patterns().iter().map(|pattern| Pattern::new(pattern, false)).collect(),
-            StringOp::Concat | StringOp::Split { .. } | StringOp::Normalize { .. } => Ok(Vec::new()),
+            StringOp::Concat
+            | StringOp::Split { .. }
+            | StringOp::Normalize { .. }
+            | StringOp::Parse { .. }
+            | StringOp::Write { .. } => Ok(Vec::new()),
         }
     }
 
-    /// Checks its regular expressions.
+    /// Checks its regular expressions and its type of numbers.
     ///
     /// # Errors
-    /// An expression is not valid, or there are too many.
+    /// An expression is not valid, or there are too many; or strings do not name numbers of the
+    /// type.
     pub fn check(&self) -> Result<(), String> {
-        self.patterns().map(drop)
+        match self {
+            StringOp::Parse { to } if !has_texts(*to) => Err(format!("strings do not name numbers of type {to}")),
+            StringOp::Write { from } if !has_texts(*from) => {
+                Err(format!("numbers of type {from} are not written as strings"))
+            }
+            _ => self.patterns().map(drop),
+        }
     }
 }
 
@@ -208,6 +246,18 @@ pub enum StringError {
         node: String,
         /// What does not fit.
         reason: String,
+    },
+    /// A string names no number.
+    #[error("node {node}: element {index} of its operand is {text:?}, which is no number of type {to}")]
+    NotANumber {
+        /// The node of the model.
+        node: String,
+        /// The element, in row-major order.
+        index: usize,
+        /// Its beginning.
+        text: String,
+        /// The type.
+        to: DType,
     },
     /// An operand of an operator on strings is in device memory.
     #[error("node {0} computes with strings on the host; give them from the client, not from another function")]

@@ -7,8 +7,8 @@
 //! are equal: kernels move codes and compare them for equality. The order of codes has no meaning.
 //! Code 0 is the empty string, so zeroed memory has valid codes.
 //!
-//! Operators that make new strings run on the host, before the kernels: each is a [`StringStep`]
-//! whose results are inputs of the graph after those of the client.
+//! Operators that make new strings, or numbers from strings, run on the host, before the kernels:
+//! each is a [`StringStep`] whose results are inputs of the graph after those of the client.
 //!
 //! Clients send and receive strings as BYTES tensors: each string is preceded by its length in
 //! bytes, a little-endian u32.
@@ -17,6 +17,7 @@ mod check;
 mod codes;
 mod compute;
 pub(crate) mod format;
+mod numbers;
 mod pattern;
 #[cfg(test)]
 mod tests;
@@ -26,3 +27,4 @@ pub(crate) use check::check;
 pub use codes::{Interned, Vocabulary};
 pub use compute::{ComputedInput, GivenCodes};
 pub use format::{Case, Cut, StringError, StringOp, StringOperand, StringStep, Strings};
+pub use numbers::{number, texts};

@@ -100,6 +100,43 @@ fn new_strings_are_computed() {
 }
 
 #[test]
+fn strings_name_numbers() {
+    let floats = [2.5_f32, -1.0].map(f32::to_le_bytes).concat();
+    assert_eq!(computed(StringOp::Parse { to: DType::F32 }, &[2, 1], &["2.5", "-1"]), Ok(vec![(vec![2, 1], floats)]));
+    let error = computed(StringOp::Parse { to: DType::U8 }, &[3], &["1", "2", "256"]).unwrap_err().to_string();
+    assert_eq!(error, "node step: element 2 of its operand is \"256\", which is no number of type u8");
+    let long = "9".repeat(100);
+    let error = computed(StringOp::Parse { to: DType::I64 }, &[1], &[&long]).unwrap_err().to_string();
+    assert!(error.contains(&format!("is \"{}\", which", "9".repeat(40))), "{error}");
+}
+
+#[test]
+fn numbers_are_written_as_strings() {
+    let write = |from, operand| {
+        let mut graph = graph(vec![step(StringOp::Write { from }, &[operand])]);
+        graph.buffers[0].dtype = DType::I16;
+        graph
+    };
+    let numbers = [7_i16, -8].map(i16::to_le_bytes).concat();
+    for (operand, shape) in [(StringOperand::Input(0), &[2, 1][..]), (StringOperand::Flat(0), &[2])] {
+        let mut interned = interned(&write(DType::I16, operand));
+        let texts = interned.compute(&[Some((&[2, 1], &numbers))]).unwrap().remove(0);
+        assert_eq!((&texts.shape[..], interned.decode(&texts.bytes)), (shape, Ok(bytes(&["7", "-8"]))));
+    }
+    let mut interned = interned(&write(DType::I16, StringOperand::Input(0)));
+    let error = interned.compute(&[Some((&[2], &numbers[..3]))]).unwrap_err().to_string();
+    assert!(error.contains("has 3 bytes, and its type is i16"), "{error}");
+    assert!(matches!(interned.compute(&[None]), Err(StringError::OnDevice(_))));
+    let constant = StringOperand::Constant { shape: vec![1], codes: vec![1] };
+    for (from, operand) in [(DType::I32, StringOperand::Input(0)), (DType::I16, constant)] {
+        assert_eq!(check(&write(from, operand)).unwrap_err().1, "an operand has another type, or comes later");
+    }
+    let refused = |op: StringOp| op.check().unwrap_err();
+    assert!(refused(StringOp::Parse { to: DType::F16 }).contains("strings do not name numbers of type f16"));
+    assert!(refused(StringOp::Write { from: DType::Strings }).contains("are not written as strings"));
+}
+
+#[test]
 fn strings_are_joined_with_those_of_other_shapes() {
     let constant = StringOperand::Constant { shape: vec![2, 1], codes: vec![1, 2] };
     let graph = graph(vec![step(StringOp::Concat, &[constant, StringOperand::Input(0)])]);

@@ -6,7 +6,7 @@ use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, KernelGraph, Node, NodeKi
 use crate::limits::{BLOCK_THREADS_MAX, KERNEL_NAME_BYTES_MAX, NAME_BYTES_MAX, PARAMS_BYTES_MAX, VARIANTS_MAX};
 use crate::target::{
     AmdFacts, Argument, KernelFacts, LaunchSpec, LaunchVariant, PackedConstant, Relocation, SymbolRange, TargetImage,
-    fence_params, preempt_params,
+    preempt_params,
 };
 use std::collections::HashSet;
 
@@ -289,7 +289,7 @@ fn fits(kernel: &KernelFacts, own_bytes: u32) -> bool {
     let follows = |at: u32, end: u32| at == end.next_multiple_of(8);
     let end = match kernel.fence {
         Some(fence) if !follows(fence.offset, own_bytes) => return false,
-        Some(fence) => fence.offset.saturating_add(fence_params::BYTES),
+        Some(fence) => fence.end(),
         None => own_bytes,
     };
     kernel.preempt_offset.map_or(kernel.params_bytes == end, |at| follows(at, end))

@@ -103,7 +103,7 @@ fn facts_of_kernels_have_limits() {
         Some(AmdFacts { vgprs, sgprs, agprs, wave_lanes, private_bytes: 0 })
     }
     fn fenced(kernel: &mut KernelFacts, own: u32, all: u32) {
-        kernel.fence = Some(FenceFacts { offset: 0, dynamic_shared_bytes: own });
+        kernel.fence = Some(FenceFacts { offset: 0, dynamic_shared_bytes: own, fault_word: false });
         kernel.shared_bytes = all;
     }
     fn preemptible(kernel: &mut KernelFacts, offset: u32, bytes: u32) {
@@ -154,7 +154,7 @@ fn launches_fit_their_nodes_and_kernels() {
         change(&mut image.kernels[0]);
     }
     fn fenced(kernel: &mut KernelFacts, offset: u32, bytes: u32) {
-        kernel.fence = Some(FenceFacts { offset, dynamic_shared_bytes: 0 });
+        kernel.fence = Some(FenceFacts { offset, dynamic_shared_bytes: 0, fault_word: false });
         kernel.params_bytes = bytes;
     }
     let unfit = "work: 40 bytes of arguments do not fit kernel many";

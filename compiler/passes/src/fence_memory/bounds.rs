@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 
 /// Scratch registers, one set per function: no value outlives its access.
 const ADDRESS: &str = "%atoll_address";
-const OTHER: &str = "%atoll_other";
+/// In the form [`FenceForm::Exit`]: the bits of an address that show that it is outside, where
+/// [`STAYS`] holds.
+pub(crate) const OTHER: &str = "%atoll_other";
 const HERE: &str = "%atoll_here";
 const INDEX: &str = "%atoll_index";
-const STAYS: &str = "%atoll_stays";
-const TOO_SMALL: &str = "%atoll_too_small";
+pub(crate) const STAYS: &str = "%atoll_stays";
+pub(crate) const TOO_SMALL: &str = "%atoll_too_small";
 
 /// The state shared by all bounded accesses of a function.
 pub(super) struct Fixes {
@@ -34,6 +36,11 @@ fn mask_of(bytes: u64) -> String {
 /// an aligned access.
 fn outer_of(bytes: u64) -> String {
     format!("%atoll_outer_{bytes}")
+}
+
+/// The bits that are clear in the offset of an aligned access in the region.
+fn beyond_of(bytes: u64) -> String {
+    format!("%atoll_beyond_{bytes}")
 }
 
 /// The largest offset in the region.
@@ -73,8 +80,12 @@ impl Fixes {
                     self.regions.insert(*bytes);
                     self.loads.extend(is_load.then_some(*bytes));
                     let Some(from) = source(instruction, fix, result, code) else { continue };
-                    if self.form == FenceForm::Trap {
-                        trap_outside(&from, *bytes, *is_load, instruction.guard.as_ref(), code);
+                    if self.form != FenceForm::Mask {
+                        let guard = instruction.guard.as_ref();
+                        match self.form {
+                            FenceForm::Exit => trap_beyond(&from, *bytes, guard, code),
+                            _ => trap_outside(&from, *bytes, *is_load, guard, code),
+                        }
                         // Assemblers accept literal addresses for local memory only.
                         if is_absolute(&instruction.operands[fix.operand]) {
                             instruction.operands[fix.operand] = address(&Name::new(result), 0);
@@ -84,12 +95,12 @@ impl Fixes {
                     into_region(&from, *bytes, *is_load, result, code);
                     instruction.operands[fix.operand] = address(&Name::new(result), 0);
                 }
-                Bound::Variable { name, space, extent, is_generic } => {
+                Bound::Variable { name, space, extent, is_generic, align } => {
                     if let Extent::Dynamic(bytes) = extent {
                         self.dynamics.insert(*bytes);
                     }
                     let Some(from) = source(instruction, fix, result, code) else { continue };
-                    into_variable(&from, name, (*space, *is_generic), *extent, result, code);
+                    into_variable(&from, name, (*space, *is_generic), (*extent, *align), result, code);
                     instruction.operands[fix.operand] = address(&Name::new(result), 0);
                     if *is_generic {
                         set_space(instruction, *space);
@@ -113,6 +124,7 @@ impl Fixes {
         match self.form {
             FenceForm::Mask => self.declare_masks(prologue),
             FenceForm::Trap => self.declare_limits(prologue),
+            FenceForm::Exit => self.declare_beyond(prologue),
         }
         for &bytes in &self.dynamics {
             let limit = limit_of(bytes);
@@ -136,6 +148,17 @@ impl Fixes {
             prologue.emit("not.b64", [outer.as_str().into(), CONSTANTS_MASK.into()]);
             if bytes > 1 {
                 prologue.emit("or.b64", [outer.as_str().into(), outer.as_str().into(), (bytes as i64 - 1).into()]);
+            }
+        }
+    }
+
+    fn declare_beyond(&self, prologue: &mut Code) {
+        for &bytes in &self.regions {
+            let beyond = beyond_of(bytes);
+            prologue.registers(ScalarType::B64, &[&beyond]);
+            prologue.emit("not.b64", [beyond.as_str().into(), MASK.into()]);
+            if bytes > 1 {
+                prologue.emit("or.b64", [beyond.as_str().into(), beyond.as_str().into(), (bytes as i64 - 1).into()]);
             }
         }
     }
@@ -210,20 +233,35 @@ fn trap_outside(from: &Operand, bytes: u64, is_load: bool, guard: Option<&Guard>
             Some(also) => code.emit("setp.gt.and.u64", [STAYS.into(), OTHER.into(), limit, also]),
         }
     };
-    let made = guard
-        .map(|guard| if guard.negated { Operand::Not(guard.predicate.clone()) } else { (&guard.predicate).into() });
-    outside(code, BASE, region_limit_of(bytes), made);
+    outside(code, BASE, region_limit_of(bytes), guard.map(made));
     if is_load {
         outside(code, CONSTANTS, constants_limit_of(bytes), Some(STAYS.into()));
     }
     code.emit_if(STAYS, "trap", []);
 }
 
+/// Traps if an active access does not lie in the region or is not aligned. An aligned access that
+/// begins in the region ends in it.
+fn trap_beyond(from: &Operand, bytes: u64, guard: Option<&Guard>, code: &mut Code) {
+    code.emit("sub.s64", [OTHER.into(), from.clone(), BASE.into()]);
+    code.emit("and.b64", [OTHER.into(), OTHER.into(), beyond_of(bytes).as_str().into()]);
+    match guard.map(made) {
+        None => code.emit("setp.ne.u64", [STAYS.into(), OTHER.into(), 0.into()]),
+        Some(made) => code.emit("setp.ne.and.u64", [STAYS.into(), OTHER.into(), 0.into(), made]),
+    }
+    code.emit_if(STAYS, "trap", []);
+}
+
+/// Whether an access with a guard is made, as an operand.
+fn made(guard: &Guard) -> Operand {
+    if guard.negated { Operand::Not(guard.predicate.clone()) } else { (&guard.predicate).into() }
+}
+
 fn into_variable(
     from: &Operand,
     name: &Name,
     (space, is_generic): (StateSpace, bool),
-    extent: Extent,
+    (extent, align): (Extent, u64),
     result: &str,
     code: &mut Code,
 ) {
@@ -232,14 +270,21 @@ fn into_variable(
         code.emit(&format!("cvta.to.{space}.u64"), [result.into(), from]);
         from = result.into();
     }
-    code.emit("mov.u64", [OTHER.into(), name.into()]);
-    code.emit("sub.s64", [result.into(), from, OTHER.into()]);
-    let limit: Operand = match extent {
-        Extent::Known(most) => (most as i64).into(),
-        Extent::Dynamic(bytes) => limit_of(bytes).as_str().into(),
+    let limit: Option<Operand> = match extent {
+        Extent::Known(most) => Some((most as i64).into()),
+        Extent::Dynamic(bytes) => Some(limit_of(bytes).as_str().into()),
+        Extent::Inside => None,
     };
-    code.emit("min.u64", [result.into(), result.into(), limit]);
-    code.emit("add.s64", [result.into(), OTHER.into(), result.into()]);
+    if let Some(limit) = limit {
+        code.emit("mov.u64", [OTHER.into(), name.into()]);
+        code.emit("sub.s64", [result.into(), from, OTHER.into()]);
+        code.emit("min.u64", [result.into(), result.into(), limit]);
+        code.emit("add.s64", [result.into(), OTHER.into(), result.into()]);
+        from = result.into();
+    }
+    if align > 1 {
+        code.emit("and.b64", [result.into(), from, (-(align as i64)).into()]);
+    }
 }
 
 /// Gives a generic access an explicit state space.

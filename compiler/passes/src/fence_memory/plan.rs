@@ -1,6 +1,7 @@
 //! Decides which operands of each function have to be bounded, and which kernels cannot be fenced.
 
-use super::{MODIFIERS, NotFenced, RESERVED, Rule, TABLE, fits};
+use super::undefined::undefined;
+use super::{MODIFIERS, NotFenced, RESERVED, Rule, TABLE, fits, gpu};
 use crate::effects::memory::{Act, MemoryAct, act};
 use crate::effects::{Access, Opaque, Root, Trace};
 use crate::module_facts::Dialect;
@@ -38,8 +39,8 @@ pub(super) enum Base {
 pub(super) enum Bound {
     /// In the region; a load may also lie in the constants.
     Region { bytes: u64, is_load: bool },
-    /// In a variable.
-    Variable { name: Name, space: StateSpace, extent: Extent, is_generic: bool },
+    /// In a variable, and at a multiple of `align` bytes.
+    Variable { name: Name, space: StateSpace, extent: Extent, is_generic: bool, align: u64 },
     /// At most this index.
     Index(u32),
 }
@@ -50,6 +51,8 @@ pub(super) enum Extent {
     Known(u64),
     /// For the dynamic shared array of the launch: its size minus this many bytes.
     Dynamic(u64),
+    /// Every offset that occurs fits.
+    Inside,
 }
 
 /// The changes to one function.
@@ -109,7 +112,10 @@ fn plan(
     if dialect.address_bits != 64 {
         return Err(NotFenced::AddressSize(dialect.address_bits));
     }
-    fits(kernel, dialect)?;
+    fits(kernel, dialect, form)?;
+    if form == FenceForm::Exit {
+        gpu::check_calls(module, kernel)?;
+    }
     let trace = Trace::of(module, kernel).map_err(|opaque| match opaque {
         Opaque::Callee { name, line } => NotFenced::UnknownCallee { callee: name, line },
         Opaque::TooComplex => NotFenced::TooComplex,
@@ -161,52 +167,6 @@ fn initial(code: &Code<'_>) -> Result<Vec<(Name, ScalarType)>, NotFenced> {
     Ok(found)
 }
 
-/// For each function, the registers that may hold an undefined value or one derived from it. Facts
-/// about values do not apply to them.
-fn undefined(trace: &Trace<'_>) -> Vec<Vec<bool>> {
-    (0..trace.function_count()).map(|function| undefined_in(trace.code(function), function == 0)).collect()
-}
-
-fn undefined_in(code: &Code<'_>, is_kernel: bool) -> Vec<bool> {
-    let count = code.registers().len();
-    let Some((cfg, live)) = Cfg::of(code).ok().and_then(|cfg| Liveness::of(code, &cfg).ok().map(|live| (cfg, live)))
-    else {
-        return vec![true; count];
-    };
-    let mut undefined = vec![false; count];
-    live.live_in(cfg.entry()).for_each(|register| undefined[register.index()] = true);
-    loop {
-        let mut changed = false;
-        for (id, _) in code.statements() {
-            let Some(instruction) = code.instruction(id) else { continue };
-            let reads = code.accesses(id).iter().any(|a| a.role.reads() && undefined[a.register.index()]);
-            if reads || may_load_undefined(instruction, code, is_kernel) {
-                for access in code.accesses(id).iter().filter(|a| a.role.writes()) {
-                    changed |= !std::mem::replace(&mut undefined[access.register.index()], true);
-                }
-            }
-        }
-        if !changed {
-            return undefined;
-        }
-    }
-}
-
-/// Whether an instruction may load bytes that were never stored, from memory whose contents the
-/// analysis tracks: local memory, and the parameters and results of calls.
-fn may_load_undefined(instruction: &Instruction, code: &Code<'_>, is_kernel: bool) -> bool {
-    let of_kernel = |name: &&Name| is_kernel && code.function().params.iter().any(|p| p.name == **name);
-    match act(instruction) {
-        Act::Access(access) if access.reads => match access.space {
-            Some(StateSpace::Param) => !instruction.reads().iter().any(of_kernel),
-            Some(StateSpace::Local) | None => true,
-            _ => false,
-        },
-        Act::Call => true,
-        _ => false,
-    }
-}
-
 struct Planner<'m> {
     trace: Trace<'m>,
     undefined: Vec<Vec<bool>>,
@@ -238,6 +198,11 @@ impl<'m> Planner<'m> {
         line: u32,
     ) -> Result<Vec<Fix>, NotFenced> {
         let dotted = instruction.dotted();
+        if self.form == FenceForm::Exit
+            && let Some(what) = gpu::hazard(instruction)
+        {
+            return Err(NotFenced::Instruction { instruction: dotted, what: format!(" ({what})"), line });
+        }
         let is_row = |name: &str| dotted == name || dotted.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
         let Some((_, rule)) = TABLE.iter().find(|(name, _)| is_row(name)) else {
             return if only_computes(instruction) {
@@ -382,7 +347,11 @@ impl<'m> Planner<'m> {
             _ => None,
         };
         match named {
-            Some((variable, offset)) if fits_within(variable, (offset, offset), bytes) => Ok(Vec::new()),
+            Some((variable, offset)) if fits_within(variable, (offset, offset), bytes) => {
+                let is_aligned = self.align(bytes) == 1 || is_aligned(variable, offset, bytes);
+                let alignment = || NotFenced::Alignment { variable: variable.name.to_string(), line };
+                if is_aligned { Ok(Vec::new()) } else { Err(alignment()) }
+            }
             _ => Err(NotFenced::ParameterAddress { line }),
         }
     }
@@ -412,17 +381,30 @@ impl<'m> Planner<'m> {
         }
         let is_proven =
             !self.is_undefined(function, id) && range.is_some_and(|range| fits_within(variable, range, bytes));
-        if is_proven {
+        // In the form for GPUs, an address also has to be aligned.
+        let align = self.align(bytes);
+        let is_one = range.is_some_and(|(low, high)| low == high && is_aligned(variable, low, bytes));
+        if is_proven && (align == 1 || is_one) {
             return Ok(Vec::new());
         }
+        // An address that is rounded down must not leave a variable in memory of all tenants.
+        if align > 1 && variable.space == StateSpace::Global && !is_aligned(variable, 0, bytes) {
+            return Err(NotFenced::Alignment { variable: variable.name.to_string(), line });
+        }
         let extent = match variable.bytes() {
+            _ if is_proven => Extent::Inside,
             Some(0) if variable.space == StateSpace::Shared => Extent::Dynamic(bytes),
             Some(size) if size >= bytes => Extent::Known(size - bytes),
             _ => return Err(unknown()),
         };
-        let bound =
-            Bound::Variable { name: variable.name.clone(), space: variable.space, extent, is_generic: space.is_none() };
+        let (name, space, is_generic) = (variable.name.clone(), variable.space, space.is_none());
+        let bound = Bound::Variable { name, space, extent, is_generic, align };
         Ok(vec![Fix { operand, base: self.base(function, id, operand), bound }])
+    }
+
+    /// The multiple to which the address of an access of `bytes` bytes is rounded down.
+    fn align(&self, bytes: u64) -> u64 {
+        if self.form == FenceForm::Exit { bytes } else { 1 }
     }
 
     /// The base of an operand's address.
@@ -446,6 +428,11 @@ impl<'m> Planner<'m> {
         let accesses = self.trace.code(function).accesses(id);
         accesses.iter().any(|a| a.role.reads() && self.undefined[function][a.register.index()])
     }
+}
+
+/// Whether an access at an offset of a variable is aligned.
+fn is_aligned(variable: &Variable, offset: i64, bytes: u64) -> bool {
+    u64::from(variable.alignment()).is_multiple_of(bytes) && offset.unsigned_abs().is_multiple_of(bytes)
 }
 
 /// Whether an access at any offset of a range lies within a variable.

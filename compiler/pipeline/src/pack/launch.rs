@@ -145,6 +145,8 @@ pub struct LaunchSource {
     pub params: Vec<(u32, u32)>,
     /// Shared memory that the kernel declares, in bytes.
     pub shared_bytes: u32,
+    /// The GPUs that the module is for: 80 for `sm_80`.
+    pub sm: u32,
 }
 
 /// Reads one kernel of a module for a launch shape.
@@ -160,11 +162,12 @@ pub fn launch_source(ptx: &str, shape: LaunchShape<'_>) -> Result<LaunchSource, 
     let kernel = module.kernels().find(|kernel| kernel.body.is_some()).ok_or_else(unknown)?;
     let params = params(kernel)?.into_iter().map(|param| (param.bytes, param.align)).collect();
     let report = plain_reports(&module)?.into_iter().next().ok_or_else(unknown)?;
-    Ok(LaunchSource { source: atoll_ptx::print(&module), params, shared_bytes: report.shared_bytes })
+    let (source, sm) = (atoll_ptx::print(&module), atoll_target_nvidia::declared_sm(&module).unwrap_or(0));
+    Ok(LaunchSource { source, params, shared_bytes: report.shared_bytes, sm })
 }
 
-/// Writes a bundle for host targets with the PTX of one kernel, without code. Its grid and
-/// parameters are placeholders. `kernel` may come from a process that is not trusted.
+/// Writes a bundle for host targets and NVIDIA GPUs with the PTX of one kernel, without code. Its grid
+/// and parameters are placeholders. `kernel` may come from a process that is not trusted.
 ///
 /// # Errors
 /// If the parameters are too large, or the bundle cannot be written.
@@ -211,8 +214,12 @@ pub fn pack_launch(
     atoll_frontend::memory_plan::plan(&mut graph);
     let grid = [1, 1, 1].map(Expr::Const);
     let launch = LaunchSpec { kernel: KernelId(0), grid, args, variants: Vec::new() };
-    let hosts = targets.iter().filter(|target| matches!(target, Target::HostV3 | Target::HostV4));
-    let targets = hosts.map(|target| TargetContents {
+    let packed = targets.iter().filter_map(|target| match target {
+        Target::HostV3 | Target::HostV4 => Some(*target),
+        Target::Nvidia(_) => Some(Target::nvidia_for(kernel.sm)),
+        Target::Amd(_) => None,
+    });
+    let targets = packed.map(|target| TargetContents {
         image: TargetImage {
             name: target.name().into(),
             kernels: vec![facts.clone()],
@@ -319,11 +326,14 @@ mod tests {
         let source = bundle.source(&image.name).unwrap().unwrap().replace('\t', " ");
         assert!(source.contains("add(") && !source.contains("other("), "{source}");
         assert!(source.contains("ld.global.u32 %r1, [8192]") && source.contains("[4100], %r1"), "{source}");
+        pack_launch(&launch_source(PTX, shape).unwrap(), shape, &[Target::NVIDIA], &file).unwrap();
+        let names: Vec<String> = Bundle::open(&file).unwrap().target_names().map(str::to_owned).collect();
+        assert_eq!(names, ["nvidia-sm_80"], "the module is for sm_80");
         let unknown = LaunchShape { kernel: "none", ..shape };
         let error = launch_source(PTX, unknown).unwrap_err();
         assert!(error.to_string().contains("it has no kernel `none`"), "{error}");
         assert!(read_module("no PTX").is_err());
-        let lying = LaunchSource { source: String::new(), params: vec![(u32::MAX, 1)], shared_bytes: 0 };
+        let lying = LaunchSource { source: String::new(), params: vec![(u32::MAX, 1)], shared_bytes: 0, sm: 80 };
         let error = pack_launch(&lying, shape, &[Target::HostV3], &file).unwrap_err();
         assert!(error.to_string().contains("parameters have more than"), "{error}");
         std::fs::remove_dir_all(&folder).unwrap();

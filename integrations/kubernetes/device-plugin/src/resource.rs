@@ -234,6 +234,13 @@ mod tests {
     }
 
     #[test]
+    fn the_unit_of_a_mig_instance_ends_in_its_number() {
+        let device = "cuda:MIG-6d0b1c2e-7f31-5a88-9c54-2b1de0c7a9f3";
+        let id = format!("{device}-12");
+        assert_eq!(UnitId::parse(&id), Some(UnitId { device, number: 12 }));
+    }
+
+    #[test]
     fn a_list_fits_a_message_of_the_kubelet_or_there_is_none() {
         let memory = |bytes| Resource { name: "m".into(), unit: Unit::Memory(bytes) };
         let gpus = |count: u64| Capacity {

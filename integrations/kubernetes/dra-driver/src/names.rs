@@ -21,3 +21,21 @@ pub(crate) fn label(device: &str) -> String {
 pub(crate) fn is_uid(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::Partition;
+
+    /// The most letters of a DNS label, and of a text attribute of a device.
+    const LABEL_MAX: usize = 63;
+
+    #[test]
+    fn a_mig_instance_has_a_label_and_a_pool_as_other_devices_have() {
+        assert_eq!(label("cuda:0"), "cuda-0");
+        let mig = "cuda:MIG-6d0b1c2e-7f31-5a88-9c54-2b1de0c7a9f3";
+        assert_eq!(pool_name("gpu-1", mig), "gpu-1/cuda-mig-6d0b1c2e-7f31-5a88-9c54-2b1de0c7a9f3");
+        let smallest = Partition::Part { percent: 100, number: 100, is_real_time: true };
+        assert!(label(mig).len() + smallest.suffix().len() <= LABEL_MAX && mig.len() <= LABEL_MAX);
+    }
+}

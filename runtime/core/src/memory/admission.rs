@@ -8,10 +8,11 @@
 //! starves, and a waiting invocation holds nothing that the first one needs. Constants that were
 //! used recently stay for a minimum residency (`min_residency.rs`).
 
-use super::event::{Action, InvocationSpec, SessionSpec, Turn};
+use super::event::Action;
 use super::limits::{LOADS_MAX, OVERTAKES_MAX};
 use super::min_residency::Victims;
 use super::refusal::Refusal;
+use super::spec::{InvocationSpec, SessionSpec, Turn};
 use super::{Invocation, Memory, SetState};
 use crate::ids::{Class, TaskId};
 use crate::residency::ItemId;

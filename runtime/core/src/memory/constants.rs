@@ -10,8 +10,8 @@
 //! Invocations *pin* the sets they need; a pinned set stays on the device. Which sets are reclaimed
 //! is decided in [`crate::residency`] and `admission.rs`.
 
-use super::event::{ConstantSpec, FunctionId, Place, Turn};
 use super::ledger::granules;
+use super::spec::{ConstantSpec, FunctionId, Place, Turn};
 use crate::ids::{Class, DeviceOffset};
 use crate::residency::ItemId;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -4,7 +4,7 @@
 //! [`Ledger`] covers the ranges of a device's address space. Each range has its own best-fit
 //! allocator over a list of free ranges.
 
-use super::event::{MemorySpec, Place};
+use super::spec::{MemorySpec, Place};
 use crate::ids::DeviceOffset;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,6 +4,11 @@
 /// run at once; all of them are freed when memory is short.
 pub const IDLE_SLOTS_PER_FUNCTION_MAX: usize = 8;
 
+/// Slots that a function keeps for outputs that later invocations need. A request of a graph has one
+/// for each stage at most, so these are requests in flight; the outputs of more are saved to host
+/// memory.
+pub const RETAINED_SLOTS_PER_FUNCTION_MAX: usize = 64;
+
 /// Bytes of weights written before the engine checks for events again: about 50 µs, so that loading
 /// a model causes no noticeable delay.
 pub const LOAD_CHUNK_BYTES: usize = 256 << 10;

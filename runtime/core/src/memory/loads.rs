@@ -1,10 +1,11 @@
 //! Residency: loads constant sets onto the device and reclaims them.
 
 use super::constants::Chunk;
-use super::event::{Action, FunctionId, Place, Turn};
+use super::event::Action;
 use super::ledger::Purpose;
 use super::limits::LOAD_CHUNK_BYTES;
 use super::min_residency::Victims;
+use super::spec::{FunctionId, Place, Turn};
 use super::{Memory, SetState};
 use crate::ids::{Class, TaskId};
 use crate::residency::{ItemFacts, ItemId};

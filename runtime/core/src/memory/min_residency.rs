@@ -14,8 +14,8 @@
 //! that find their constants on the device may overtake it. This wait also counts as its wait for
 //! the device. An invocation that only lacks memory of its own does not wait.
 
-use super::event::{Turn, earlier};
 use super::limits::LOADS_WAITED;
+use super::spec::{Turn, earlier};
 use super::{Memory, SetState};
 use crate::ids::{Class, Nanos, TaskId};
 

@@ -39,20 +39,22 @@ mod refusal;
 mod session_state;
 mod sessions;
 mod slots;
+mod spec;
 mod suspension;
 #[cfg(test)]
 mod tests;
 
 pub use constants::{SetState, divide};
-pub use event::{
-    Action, ConstantSpec, Event, Fresh, FunctionId, FunctionSpec, Granted, InvocationSpec, MemorySpec, Place,
-    SessionId, SessionSpec, SlotId, StageSpec, TenantUse, Turn,
-};
+pub use event::{Action, Event};
 pub use host::{HostLimits, HostMemory, HostRefusal};
 pub use ledger::ALIGN;
 pub use quota::{MemoryQuotas, TenantBytes};
 pub use refusal::{LoadRefusal, Refusal};
 pub use session_state::SessionState;
+pub use spec::{
+    ConstantSpec, Fresh, FunctionId, FunctionSpec, Granted, InvocationSpec, MemorySpec, Place, SessionId, SessionSpec,
+    SlotId, StageSpec, TenantUse, Turn,
+};
 
 use crate::ids::{CLASSES, Class, DeviceOffset, Nanos, TaskId};
 use crate::residency::{ItemId, Residency};
@@ -206,7 +208,9 @@ impl Memory {
             Event::Prepare { task } => self.prepare(task),
             Event::Prepared { task } => self.note_prepared(task),
             Event::Ending { task } => self.invocation_mut(task).ending = true,
+            Event::RetainOutputs { slot } => self.retain_outputs(slot),
             Event::Ended { task } => self.invocation_ended(task),
+            Event::ReleaseOutputs { slot } => self.release_outputs(slot),
             Event::Resume => self.serve_cold(),
             Event::SessionClosed { session } => self.close_session(session),
             Event::SuspendSession { session } => self.suspend_session(session),
@@ -244,7 +248,7 @@ impl Memory {
 
     /// When [`Event::Tick`] is due if no other event comes first.
     pub fn next_wakeup(&self) -> Option<Nanos> {
-        event::earlier(self.look_at, self.sessions.next_change(self.now))
+        spec::earlier(self.look_at, self.sessions.next_change(self.now))
     }
 
     /// Registers a function; its constants need not be on the device.

@@ -8,11 +8,11 @@
 //! for its tenant's quota blocks no other tenant. Later invocations of the same tenant wait with
 //! it; while it respects minimum residency (`min_residency.rs`), only those that lack constants.
 
-use super::event::{FunctionId, InvocationSpec, SessionSpec, StageSpec, TenantUse, Turn};
 use super::ledger::{ALIGN, granules};
 use super::min_residency::Victims;
 use super::quota::TenantBytes;
 use super::refusal::{LoadRefusal, Refusal};
+use super::spec::{FunctionId, InvocationSpec, SessionSpec, StageSpec, TenantUse, Turn};
 use super::{Invocation, Memory};
 use crate::ids::{CLASSES, Class, Nanos, TaskId};
 use crate::residency::ItemId;

@@ -1,6 +1,6 @@
 //! How far the suspension of a session is.
 
-use super::event::SessionId;
+use super::spec::SessionId;
 use crate::ids::Nanos;
 
 /// How far the suspension of a session is.

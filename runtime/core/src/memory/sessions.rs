@@ -8,12 +8,13 @@
 //! refused rather than queued.
 
 use super::Memory;
-use super::event::{Action, FunctionId, InvocationSpec, Place, SessionId, SessionSpec, earlier};
+use super::event::Action;
 use super::ledger::{ALIGN, Purpose, granules};
 use super::limits::SESSIONS_SHARE;
 use super::min_residency::Victims;
 use super::quota::TenantBytes;
 use super::session_state::Suspension;
+use super::spec::{FunctionId, InvocationSpec, Place, SessionId, SessionSpec, earlier};
 use crate::ids::{Class, DeviceOffset, Nanos, TaskId};
 use crate::tenant::Tenant;
 use std::collections::{BTreeMap, BTreeSet};

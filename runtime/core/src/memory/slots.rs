@@ -3,12 +3,17 @@
 //! An invocation gets all of its memory at once or none, so that waiting invocations cannot
 //! deadlock; without memory it waits among the cold ones (`admission.rs`). Its memory is kept for
 //! the next invocation of the same function and shape, until memory is short.
+//!
+//! Memory may also be kept for its outputs, which later invocations take as inputs: it is
+//! *retained*. Nobody waits for retained memory. It counts as kept memory, but no invocation gets it
+//! as it is, and it is freed last. Its outputs are then saved to host memory.
 
-use super::event::{Action, Fresh, FunctionId, Granted, Place, SlotId, StageSpec};
+use super::event::Action;
 use super::ledger::Purpose;
-use super::limits::IDLE_SLOTS_PER_FUNCTION_MAX;
+use super::limits::{IDLE_SLOTS_PER_FUNCTION_MAX, RETAINED_SLOTS_PER_FUNCTION_MAX};
 use super::min_residency::Victims;
 use super::quota::TenantBytes;
+use super::spec::{Fresh, FunctionId, Granted, Place, SlotId, StageSpec};
 use super::{Invocation, Memory};
 use crate::ids::{Class, TaskId};
 use crate::tenant::Tenant;
@@ -18,16 +23,19 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(super) struct Slots {
     slots: BTreeMap<SlotId, Slot>,
-    /// Kept slots, by release count.
-    idle: BTreeMap<u64, SlotId>,
+    /// Kept slots, in the order in which they are freed.
+    idle: BTreeMap<FreeOrder, SlotId>,
     /// Kept slots of each function, oldest release first.
     idle_by_function: BTreeMap<FunctionId, Vec<SlotId>>,
-    /// Kept slots of each tenant, by release count.
-    idle_by_tenant: BTreeMap<Tenant, BTreeMap<u64, SlotId>>,
+    /// Kept slots of each tenant, in the order in which they are freed.
+    idle_by_tenant: BTreeMap<Tenant, BTreeMap<FreeOrder, SlotId>>,
     idle_bytes: u64,
     /// Source of slot ids and release counts.
     count: u64,
 }
+
+/// Whether a kept slot is retained, and its release count: retained slots are freed last.
+type FreeOrder = (bool, u64);
 
 struct Slot {
     function: FunctionId,
@@ -35,6 +43,8 @@ struct Slot {
     shape: Box<[i64]>,
     place: Place,
     holder: Holder,
+    /// Whether later invocations need its outputs.
+    is_retained: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -55,10 +65,10 @@ impl Slots {
         self.idle_by_function.get(&function).cloned().unwrap_or_default()
     }
 
-    /// How many slots are kept for a function and shape.
+    /// How many slots are kept for the next invocations of a function and shape.
     pub(super) fn idle_count(&self, function: FunctionId, shape: &[i64]) -> usize {
         let idle = self.idle_by_function.get(&function).into_iter().flatten();
-        idle.filter(|slot| *self.slots[slot].shape == *shape).count()
+        idle.filter(|slot| self.slots[slot].suits(shape)).count()
     }
 
     fn next(&mut self) -> u64 {
@@ -70,16 +80,18 @@ impl Slots {
         let released = self.next();
         let slot = self.slots.get_mut(&id).expect("a slot exists until its memory is given back");
         slot.holder = Holder::Idle(released);
-        self.idle.insert(released, id);
+        let order = (slot.is_retained, released);
+        self.idle.insert(order, id);
         self.idle_by_function.entry(slot.function).or_default().push(id);
-        self.idle_by_tenant.entry(slot.tenant.clone()).or_default().insert(released, id);
+        self.idle_by_tenant.entry(slot.tenant.clone()).or_default().insert(order, id);
         self.idle_bytes += slot.place.bytes;
     }
 
     fn leave_idle(&mut self, id: SlotId) {
         let slot = &self.slots[&id];
         let Holder::Idle(released) = slot.holder else { unreachable!("the slot is idle") };
-        self.idle.remove(&released);
+        let order = (slot.is_retained, released);
+        self.idle.remove(&order);
         self.idle_bytes -= slot.place.bytes;
         let of_function = self.idle_by_function.get_mut(&slot.function).expect("an idle slot is its function's");
         of_function.retain(|other| *other != id);
@@ -87,7 +99,7 @@ impl Slots {
             self.idle_by_function.remove(&slot.function);
         }
         let of_tenant = self.idle_by_tenant.get_mut(&slot.tenant).expect("an idle slot is its tenant's");
-        of_tenant.remove(&released);
+        of_tenant.remove(&order);
         if of_tenant.is_empty() {
             self.idle_by_tenant.remove(&slot.tenant);
         }
@@ -96,7 +108,20 @@ impl Slots {
     /// The slot of this shape that was released last.
     fn find_idle(&self, function: FunctionId, shape: &[i64]) -> Option<SlotId> {
         let idle = self.idle_by_function.get(&function)?;
-        idle.iter().rev().copied().find(|slot| *self.slots[slot].shape == *shape)
+        idle.iter().rev().copied().find(|slot| self.slots[slot].suits(shape))
+    }
+
+    /// The kept slots of a function that are retained, or those that are not, oldest release first.
+    fn kept(&self, function: FunctionId, is_retained: bool) -> impl Iterator<Item = SlotId> {
+        let kept = self.idle_by_function.get(&function).into_iter().flatten().copied();
+        kept.filter(move |slot| self.slots[slot].is_retained == is_retained)
+    }
+}
+
+impl Slot {
+    /// Whether an invocation of this shape can have it once it is idle.
+    fn suits(&self, shape: &[i64]) -> bool {
+        !self.is_retained && *self.shape == *shape
     }
 }
 
@@ -153,6 +178,7 @@ impl Memory {
             shape: stage.shape.clone(),
             place,
             holder: Holder::Invocation(Class::BestEffort),
+            is_retained: false,
         };
         self.slots.slots.insert(id, slot);
         // Memory of invocations is cleared when freed; memory of constants is not.
@@ -233,8 +259,8 @@ impl Memory {
         (victims == Victims::All && self.reclaim_idle(None)) || self.reclaim_set(victims)
     }
 
-    /// Frees the slot that was released first, of all or of a tenant. Returns whether there was
-    /// one.
+    /// Frees the slot that was released first, of all or of a tenant; a retained one only if there is
+    /// no other. Returns whether there was one.
     pub(super) fn reclaim_idle(&mut self, tenant: Option<&Tenant>) -> bool {
         let idle = match tenant {
             None => Some(&self.slots.idle),
@@ -253,26 +279,57 @@ impl Memory {
         *held = TenantBytes { all: held.all - gone.all, best_effort: held.best_effort - gone.best_effort };
     }
 
-    /// Keeps an invocation's memory for the next one.
+    /// Keeps an invocation's memory for the next one, or for its outputs.
     pub(super) fn keep(&mut self, id: SlotId) {
         self.release_held(id);
         self.slots.enter_idle(id);
-        let Slot { function, tenant, place, .. } = &self.slots.slots[&id];
-        let (function, tenant, bytes) = (*function, tenant.clone(), place.bytes);
+        let Slot { function, tenant, place, is_retained, .. } = &self.slots.slots[&id];
+        let (function, tenant, bytes, is_retained) = (*function, tenant.clone(), place.bytes, *is_retained);
         self.tenant_mut(&tenant).idle_bytes += bytes;
-        let idle = &self.slots.idle_by_function[&function];
-        if idle.len() > IDLE_SLOTS_PER_FUNCTION_MAX {
-            self.give_back(idle[0]);
+        self.limit_kept(function, is_retained);
+    }
+
+    /// Frees the oldest slot of a kind that is kept for a function, if there are too many.
+    fn limit_kept(&mut self, function: FunctionId, is_retained: bool) {
+        let max = if is_retained { RETAINED_SLOTS_PER_FUNCTION_MAX } else { IDLE_SLOTS_PER_FUNCTION_MAX };
+        let mut kept = self.slots.kept(function, is_retained);
+        let oldest = kept.next();
+        if kept.count() >= max
+            && let Some(oldest) = oldest
+        {
+            self.give_back(oldest);
         }
     }
 
-    /// Frees a kept slot. The caller clears its memory ([`Action::FreeSlot`]), so no other owner
-    /// can read its contents.
+    /// Retains a slot of an invocation that is about to end.
+    pub(super) fn retain_outputs(&mut self, id: SlotId) {
+        if let Some(slot) = self.slots.slots.get_mut(&id) {
+            assert!(matches!(slot.holder, Holder::Invocation(_)), "outputs are retained before their invocation ends");
+            slot.is_retained = true;
+        }
+    }
+
+    /// Keeps a retained slot for the next invocation instead of its outputs.
+    pub(super) fn release_outputs(&mut self, id: SlotId) {
+        // Never reused, so it is gone if it was freed.
+        let Some(Slot { function, .. }) = self.slots.slots.get(&id).filter(|slot| slot.is_retained) else { return };
+        let function = *function;
+        self.slots.leave_idle(id);
+        self.slots.slots.get_mut(&id).expect("present: checked above").is_retained = false;
+        self.slots.enter_idle(id);
+        self.limit_kept(function, false);
+    }
+
+    /// Frees a kept slot. The caller saves its outputs, if it is retained, and clears its memory
+    /// ([`Action::FreeSlot`]), so no other owner can read its contents.
     pub(super) fn give_back(&mut self, id: SlotId) {
         self.slots.leave_idle(id);
-        let Slot { tenant, place, .. } = self.slots.slots.remove(&id).expect("an idle slot exists");
+        let Slot { tenant, place, is_retained, .. } = self.slots.slots.remove(&id).expect("an idle slot exists");
         self.tenant_mut(&tenant).idle_bytes -= place.bytes;
         self.forget_tenant(&tenant);
+        if is_retained {
+            self.actions.push_back(Action::SaveOutputs { slot: id });
+        }
         self.actions.push_back(Action::FreeSlot { slot: id, place });
         self.ledger.free(place);
     }

@@ -13,12 +13,13 @@
 //! A suspended session is unknown here: its next invocation is like the first one of a new session,
 //! except that its memory may have to be at the same place as before ([`SessionSpec::at`]).
 
-use super::event::{Action, Place, SessionId, SessionSpec, Turn, earlier};
+use super::event::Action;
 use super::ledger::Purpose;
 use super::min_residency::Victims;
 use super::quota::TenantBytes;
 use super::session_state::{SessionState, Suspension};
 use super::sessions::Session;
+use super::spec::{Place, SessionId, SessionSpec, Turn, earlier};
 use super::{Invocation, Memory};
 use crate::ids::{DeviceOffset, Nanos, TaskId};
 use crate::tenant::Tenant;

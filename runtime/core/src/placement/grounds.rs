@@ -24,11 +24,13 @@ pub enum Why {
     Measured,
     /// Not chosen by the pool: the request has taken long on another device.
     Hedged,
+    /// Not chosen by the pool: an input of a stage of a graph is in the device's memory.
+    Input,
 }
 
 impl Why {
     /// All reasons, in the order of their numbers in traces.
-    pub const ALL: [Why; 9] = [
+    pub const ALL: [Why; 10] = [
         Why::RealTime,
         Why::Again,
         Why::Only,
@@ -38,6 +40,7 @@ impl Why {
         Why::Reserved,
         Why::Measured,
         Why::Hedged,
+        Why::Input,
     ];
 
     /// The reason as a label of metrics.
@@ -52,6 +55,7 @@ impl Why {
             Why::Reserved => "reserved",
             Why::Measured => "measured",
             Why::Hedged => "hedged",
+            Why::Input => "input",
         }
     }
 
@@ -67,6 +71,7 @@ impl Why {
             Why::Reserved => "reserved by the admission of a graph",
             Why::Measured => "a stage of a graph is measured there",
             Why::Hedged => "hedged: another device has had it for long",
+            Why::Input => "an input of a stage of a graph is there",
         }
     }
 }

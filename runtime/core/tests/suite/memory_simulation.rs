@@ -55,6 +55,8 @@ fn bytes_add_up_and_every_invocation_is_served() {
         t.device_lost,
         t.resumed,
         t.expired,
+        t.saved,
+        t.released,
     ];
     assert!(
         seeds.end - seeds.start < 40 || counts.iter().all(|&count| count >= 10),

@@ -1,7 +1,7 @@
 //! Programs, and folders in which they find a runtime and a driver.
 
 use atoll_session::{Address, Report};
-use atoll_session_server::{LIBRARY, Options, RUNTIME, STAND_IN, Server, environment, open};
+use atoll_session_server::{LIBRARY, Libraries, Options, RUNTIME, STAND_IN, Server, environment, open};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Sessions {
         let options = Options { gpu, session_bytes: Some(SESSION_BYTES), sessions_max: 8, recordings: None };
         let server = Server::start(options, &path).expect("a server");
         let address = Address::Unix(path);
-        environment(folder.path(), &library(driver), &address).expect("links");
+        environment(folder.path(), &library(driver), &address, Libraries::Atoll).expect("links");
         assert!(folder.path().join(RUNTIME).is_file(), "cargo built the runtime");
         Sessions { server, address, folder }
     }

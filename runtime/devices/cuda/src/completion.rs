@@ -2,7 +2,7 @@
 
 use super::error;
 use super::segment::{Key, Segment};
-use super::slot::{EvictedWords, Slot};
+use super::slot::{LaunchWords, Slot};
 use atoll_core::{DeviceOffset, LaunchId, QueueId};
 use atoll_cuda::{Context, CudaError, Event, Stream};
 use atoll_device::clock::Clock;
@@ -43,8 +43,8 @@ pub(super) struct Run {
     /// One launch, or those of a segment.
     pub(super) launches: Vec<InRun>,
     pub(super) slot: Slot,
-    /// The evicted words of the launches.
-    pub(super) evicted: EvictedWords,
+    /// The words of the launches.
+    pub(super) words: LaunchWords,
     pub(super) segment: Option<(Key, Segment)>,
     pub(super) submitted_ns: u64,
 }
@@ -59,6 +59,8 @@ pub(super) struct InRun {
     pub(super) units: u64,
     /// Where the engine reads the evicted word, for launches that have one.
     pub(super) evicted_word: Option<DeviceOffset>,
+    /// Whether its kernel reports faults in the fault word.
+    pub(super) reports_faults: bool,
     /// The offset of the epoch word, which identifies the task.
     pub(super) task: DeviceOffset,
 }
@@ -246,7 +248,7 @@ impl Poller {
     }
 
     fn report_end(&mut self, queue: usize, flight: Flight) {
-        let Run { launches, mut slot, evicted, segment, submitted_ns } = match flight {
+        let Run { launches, mut slot, words, segment, submitted_ns } = match flight {
             Flight::Refused(launch, fault) => return self.fail(queue, launch, fault),
             Flight::Run(run) => run,
         };
@@ -260,11 +262,15 @@ impl Poller {
         };
         let count = launches.len() as u64;
         let completion = |(index, run): (usize, InRun)| {
-            let status = if run.evicted_word.is_some() && evicted.is_set(index) {
-                LaunchStatus::Evicted
-            } else {
-                LaunchStatus::Complete
+            let fault = if run.reports_faults { words.fault(index, &run.kernel) } else { None };
+            let status = match &fault {
+                Some(_) => LaunchStatus::Failed,
+                None if run.evicted_word.is_some() && words.is_evicted(index) => LaunchStatus::Evicted,
+                None => LaunchStatus::Complete,
             };
+            if fault.is_some() {
+                self.reports.put(run.launch, LaunchReport { fault, ..LaunchReport::default() });
+            }
             // The start of each launch in a segment is unknown: all get the time of the segment,
             // and an equal share of the cost.
             let busy_ns = (span.ended_ns - span.started_ns).saturating_mul(run.units) / count;

@@ -2,6 +2,7 @@
 
 use crate::error::GpuError;
 use crate::flag::FlagRoute;
+use crate::gpu_id::GpuId;
 use crate::mps::MpsControl;
 use crate::mps::MpsShare;
 use atoll_core::{DeviceOffset, PreemptLevel};
@@ -31,8 +32,8 @@ const LAUNCH_NS: u64 = 4_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CudaConfig {
-    /// Index of the GPU, as the driver counts.
-    pub index: u32,
+    /// The GPU, or the MIG instance.
+    pub gpu: GpuId,
     /// Path of the driver's library; `None` for the installed one.
     pub library: Option<PathBuf>,
     /// Device memory to reserve, in bytes; `None` for all free memory but 512 MiB.
@@ -80,7 +81,7 @@ impl GpuPart {
 impl Default for CudaConfig {
     fn default() -> CudaConfig {
         CudaConfig {
-            index: 0,
+            gpu: GpuId::Number(0),
             library: None,
             memory_bytes: None,
             part: None,
@@ -123,7 +124,7 @@ impl CudaConfig {
     /// The description of the device before its driver is started.
     pub(crate) fn info(&self) -> DeviceInfo {
         DeviceInfo {
-            name: format!("cuda:{}", self.index),
+            name: format!("cuda:{}", self.gpu),
             targets: Vec::new(),
             compute_units: 0,
             memory_bytes: 0,

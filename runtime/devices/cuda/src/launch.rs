@@ -37,6 +37,8 @@ pub(super) struct Checked<'m> {
     pub(super) blocks: u64,
     /// The slot of the evicted word, for launches that report early exits.
     pub(super) evicted_slot: Option<usize>,
+    /// The slot of the fault word, for kernels that report faults there.
+    pub(super) fault_slot: Option<usize>,
 }
 
 /// The kernel of a launch.
@@ -59,10 +61,10 @@ pub(super) fn bind<'m>(
     find: impl Fn(DeviceOffset) -> Option<u64>,
 ) -> Result<Checked<'m>, refusal::Refusal> {
     let range = |at, bytes| memory.range(at, bytes).ok();
-    let BoundLaunch { params, blocks, evicted_slot } =
+    let BoundLaunch { params, blocks, evicted_slot, fault_slot } =
         bind_launch(record, params, &kernel.facts, shared_bytes_max, range, find)?;
     let shape = LaunchShape { grid: record.grid, block: kernel.facts.block, shared_bytes: record.shared_bytes };
-    Ok(Checked { kernel, shape, params, blocks, evicted_slot })
+    Ok(Checked { kernel, shape, params, blocks, evicted_slot, fault_slot })
 }
 
 /// The name of a launch's kernel; empty if the launch names none.

@@ -45,7 +45,12 @@
 //! **Faults.** A fault of a kernel ends the context: all later calls fail, all launches in flight
 //! complete as failed, and the device is lost with its memory. So kernels that may fault belong in
 //! an executor process, which runs this device and shares its epoch words with the daemon
-//! (`shared`).
+//! (`shared`). Kernels that were compiled with a fence do not fault: a thread that would stores the
+//! reason in the launch's fault word, beside the evicted word, and exits. That launch alone
+//! completes as failed.
+//!
+//! **A MIG instance** is a device by its UUID. A process sees one instance only, so each needs an
+//! executor of its own, whose environment names it (`gpu_id`).
 //!
 //! Not here: the driver's handles ([`atoll_cuda`]), scheduling, which is the engine's, and executor
 //! processes (`atoll-executor`).
@@ -57,7 +62,7 @@
 //! - Every launch is checked before it reaches the driver: kernel, shape, parameters, and every
 //!   offset against the reservation (`launch`). A launch that is refused, by these checks or by the
 //!   driver, completes as failed after the launches before it in its queue.
-//! - A slot is used again only after its launches have ended and their evicted words were read.
+//! - A slot is used again only after its launches have ended and their words were read.
 //! - The memory is zeroed before its first use, and freed only when no launch runs.
 //! - One thread makes all submissions and transfers (the engine's, or the one that drives the
 //!   device in an executor). The completion thread only queries events and their times.
@@ -70,6 +75,7 @@ mod config;
 mod device;
 mod error;
 mod flag;
+mod gpu_id;
 mod import;
 mod lanes;
 mod launch;
@@ -83,8 +89,10 @@ mod start;
 mod submit;
 mod words;
 
+pub use atoll_cuda::{GpuList, ListedGpu, Mig};
 pub use config::{CudaConfig, GpuPart};
 pub use device::CudaDevice;
 pub use flag::{FlagRoute, FlagRoutes, RouteCost};
+pub use gpu_id::{GpuId, VISIBLE};
 pub use mps::{MpsControl, MpsError, MpsShare};
 pub use shared::KIND;

@@ -1,7 +1,7 @@
 //! A device queue: a stream, and the slots of the launches that it holds.
 
 use super::bound::Bound;
-use super::slot::{EvictedWords, Slot};
+use super::slot::{LaunchWords, Slot, WORDS};
 use atoll_cuda::{Context, CudaError, Event, HostWords, Partition, Stream};
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ impl Queue {
         priority: i32,
         capacity: u32,
     ) -> Result<Queue, CudaError> {
-        let words = Arc::new(HostWords::new(context, capacity as usize)?);
+        let words = Arc::new(HostWords::new(context, capacity as usize * WORDS)?);
         let slot = |index| {
             let (began, ended) = (Event::new(context)?, Event::new(context)?);
-            Ok(Slot { began, ended, evicted: EvictedWords::new(&words, index) })
+            Ok(Slot { began, ended, words: LaunchWords::new(&words, index) })
         };
         let slots = (0..capacity as usize).map(slot).collect::<Result<_, CudaError>>()?;
         let stream = match partition {

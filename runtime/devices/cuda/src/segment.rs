@@ -6,13 +6,13 @@
 //! launched as one graph if the same launches, with identical parameters, were launched together
 //! before. So launches that occur only once are never captured, and a function whose memory stays
 //! in place has its graphs from the second request on. Kernels check their epoch as usual, and each
-//! launch of a segment has its own evicted word and progress map. If one launch exits early, the
+//! launch of a segment has its own words and progress map. If one launch exits early, the
 //! launches behind it in the segment do so as well, as in a stream; preemption waits for running
 //! blocks only.
 //!
 //! [`LaunchRecord::followed`]: crate::LaunchRecord
 
-use super::slot::EvictedWords;
+use super::slot::{LaunchWords, WORDS};
 use atoll_cuda::{Context, CudaError, Graph, HostWords, Stream};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use std::sync::Arc;
 const KNOWN_MAX: usize = 256;
 
 /// Identifies a sequence of launches: everything passed to the driver except the addresses of
-/// evicted words.
+/// their words.
 pub(super) type Key = Vec<u64>;
 
-/// A captured graph, and the evicted words of its launches.
+/// A captured graph, and the words of its launches.
 #[derive(Debug)]
 pub(super) struct Segment {
     graph: Graph,
-    evicted: EvictedWords,
+    words: LaunchWords,
 }
 
 impl Segment {
@@ -37,8 +37,8 @@ impl Segment {
         self.graph.launch(stream)
     }
 
-    pub(super) fn evicted(&self) -> &EvictedWords {
-        &self.evicted
+    pub(super) fn words(&self) -> &LaunchWords {
+        &self.words
     }
 }
 
@@ -58,7 +58,7 @@ enum Known {
 pub(super) struct Segments {
     launches_max: usize,
     words: Arc<HostWords>,
-    /// Indices of evicted words that no segment uses: the first of each group.
+    /// Indices of launches whose words no segment uses: the first of each group.
     free: Vec<usize>,
     known: HashMap<Key, (Known, u64)>,
     /// Counts lookups, as a clock for the least recently used.
@@ -70,7 +70,7 @@ impl Segments {
     pub(super) fn new(context: &Arc<Context>, launches_max: u32) -> Result<Segments, CudaError> {
         let launches_max = launches_max.max(1) as usize;
         let places = if launches_max > 1 { KNOWN_MAX } else { 0 };
-        let words = Arc::new(HostWords::new(context, places * launches_max)?);
+        let words = Arc::new(HostWords::new(context, places * launches_max * WORDS)?);
         let free = (0..places).map(|place| place * launches_max).collect();
         Ok(Segments { launches_max, words, free, known: HashMap::new(), looks: 0 })
     }
@@ -80,12 +80,12 @@ impl Segments {
     }
 
     /// The segment for a sequence of launches. `None` if they are submitted separately: the
-    /// sequence is new, its graph is running, or no evicted words are free. A sequence that occurs
+    /// sequence is new, its graph is running, or no words are free. A sequence that occurs
     /// again is captured with `capture`. The segment is in use until [`Segments::ended`].
     pub(super) fn take(
         &mut self,
         key: &Key,
-        capture: impl FnOnce(&EvictedWords) -> Result<Graph, CudaError>,
+        capture: impl FnOnce(&LaunchWords) -> Result<Graph, CudaError>,
     ) -> Result<Option<Segment>, CudaError> {
         self.looks += 1;
         let Some((known, used)) = self.known.get_mut(key) else {
@@ -102,9 +102,9 @@ impl Segments {
                     *known = Known::Seen;
                     return Ok(None);
                 };
-                let evicted = EvictedWords::new(&self.words, first);
-                match capture(&evicted) {
-                    Ok(graph) => Ok(Some(Segment { graph, evicted })),
+                let words = LaunchWords::new(&self.words, first);
+                match capture(&words) {
+                    Ok(graph) => Ok(Some(Segment { graph, words })),
                     Err(error) => {
                         self.known.remove(key);
                         self.free.push(first);
@@ -119,7 +119,7 @@ impl Segments {
     pub(super) fn ended(&mut self, key: &Key, segment: Segment) {
         match self.known.get_mut(key) {
             Some((known @ Known::Running, _)) => *known = Known::Captured(segment),
-            _ => self.free.push(segment.evicted.first()),
+            _ => self.free.push(segment.words.first()),
         }
     }
 
@@ -127,7 +127,7 @@ impl Segments {
     pub(super) fn forget(&mut self) {
         for (_, (known, _)) in self.known.drain() {
             if let Known::Captured(segment) = known {
-                self.free.push(segment.evicted.first());
+                self.free.push(segment.words.first());
             }
         }
     }
@@ -145,7 +145,7 @@ impl Segments {
         let idle = self.known.iter().filter(|(_, (known, _))| !matches!(known, Known::Running));
         let Some(oldest) = idle.min_by_key(|(_, (_, used))| *used).map(|(key, _)| key.clone()) else { return };
         if let Some((Known::Captured(segment), _)) = self.known.remove(&oldest) {
-            self.free.push(segment.evicted.first());
+            self.free.push(segment.words.first());
         }
     }
 }

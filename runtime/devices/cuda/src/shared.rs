@@ -3,6 +3,7 @@
 use super::config::CudaConfig;
 use super::device::CudaDevice;
 use super::error::GpuError;
+use super::gpu_id::{GpuId, VISIBLE};
 use super::import::CudaImporter;
 use super::module::Module;
 use super::mps::{Mps, MpsShare};
@@ -50,22 +51,29 @@ impl Plan for CudaConfig {
             load_within: Some(COMPILE_WITHIN),
             environment: environment(&self),
             service: self.service(),
-            imports: Some(self.index),
+            imports: self.ordinal(),
             second: None,
         })
     }
 }
 
-/// The variables of this process's environment that the driver reads, and those of the MPS share.
+/// The variables of this process's environment that the driver reads, and those of the MPS share and
+/// of a GPU that is named by its UUID.
 fn environment(config: &CudaConfig) -> Vec<(OsString, OsString)> {
     let is_meant =
         |name: &str| name == "HOME" || ["CUDA_", "NVIDIA_", "ATOLL_"].iter().any(|begin| name.starts_with(begin));
     let of_this_process = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_meant));
     // If a name occurs twice, the last value counts.
-    of_this_process.chain(config.mps.iter().flat_map(MpsShare::environment)).collect()
+    let alone = config.gpu.visible_alone().map(|id| (VISIBLE.into(), id.into()));
+    of_this_process.chain(alone).chain(config.mps.iter().flat_map(MpsShare::environment)).collect()
 }
 
 impl CudaConfig {
+    /// The number by which clients name the GPU whose memory they share.
+    fn ordinal(&self) -> Option<u32> {
+        if let GpuId::Number(number) = self.gpu { Some(number) } else { None }
+    }
+
     fn service(&self) -> Option<Arc<dyn ProcessService>> {
         let control = self.control()?;
         Some(Arc::new(Mps { control, share: self.mps.clone() }))

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::segment::Segments;
 use crate::words::EpochWords;
 use atoll_core::LaneId;
-use atoll_cuda::{Attribute, BarError, BarWords, Context, DeviceMemory, Driver, Partition, Stream, TransferError};
+use atoll_cuda::{Attribute, BarError, BarWords, Context, DeviceMemory, Partition, Stream, TransferError};
 use atoll_device::doorbell::FdBell;
 use atoll_device::word_table::WORDS_MAX;
 use atoll_device::{DeviceError, DeviceFacts, Lane, LaneTable, LaneUnits, Reports};
@@ -31,11 +31,10 @@ impl CudaDevice {
 
     fn begin(config: &CudaConfig) -> Result<CudaDevice, GpuError> {
         let shape = config.link_shape()?;
-        let driver = config.library.as_deref().map_or_else(Driver::load, Driver::load_from)?;
-        let context = driver.gpu(config.index)?.enter()?;
+        let context = config.gpu.open(config.library.as_deref())?.enter()?;
         let memory = reserve(&context, config.memory_bytes)?;
         let partition = config.part.map(|part| part.partition(&context)).transpose()?;
-        let facts = describe(&context, partition.as_deref(), memory.bytes())?;
+        let facts = describe(&context, partition.as_deref(), &memory)?;
         let info = facts.clone().complete(config.info());
         let highest = context.highest_priority()?;
         let capacity = config.queue_capacity;
@@ -149,13 +148,18 @@ fn reserve(context: &Arc<Context>, wanted: Option<u64>) -> Result<DeviceMemory, 
     })
 }
 
-fn describe(context: &Arc<Context>, partition: Option<&Partition>, memory_bytes: u64) -> Result<DeviceFacts, GpuError> {
+fn describe(
+    context: &Arc<Context>,
+    partition: Option<&Partition>,
+    memory: &DeviceMemory,
+) -> Result<DeviceFacts, GpuError> {
     let gpu = context.gpu();
     let all = || gpu.attribute(Attribute::ComputeUnits);
     Ok(DeviceFacts {
         targets: atoll_kgraph::nvidia_targets(gpu.capability()?),
         compute_units: partition.map_or_else(all, |partition| Ok(partition.compute_units()))?,
-        memory_bytes,
+        memory_bytes: memory.bytes(),
+        memory_address: memory.address(),
         shared_bytes_max: gpu.attribute(Attribute::SharedBytesMax)?,
         // A partition cannot be divided further.
         lane_units: match partition {

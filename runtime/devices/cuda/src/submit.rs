@@ -6,7 +6,7 @@ use super::device::{CudaDevice, watch};
 use super::error;
 use super::launch::{self, Checked, Refusal};
 use super::segment::{Key, Segment};
-use super::slot::EvictedWords;
+use super::slot::LaunchWords;
 use atoll_core::{LaunchId, QueueId};
 use atoll_cuda::{Graph, GraphLaunch};
 use atoll_device::now_ns;
@@ -40,7 +40,7 @@ impl CudaDevice {
         if kernel.facts.preempt_offset.is_some() {
             watch(&mut self.epochs, record.epoch_word, &self.service, &self.memory)?;
         }
-        let Checked { kernel, shape, params, evicted_slot, blocks } =
+        let Checked { kernel, shape, params, evicted_slot, fault_slot, blocks } =
             launch::bind(record, params, kernel, &self.memory, self.info.shared_bytes_max, |word| {
                 self.epochs.find(word)
             })?;
@@ -53,6 +53,7 @@ impl CudaDevice {
             shape,
             params,
             evicted_slot,
+            fault_slot,
             evicted_word: record.evicted_word,
             task: record.epoch_word,
             units: blocks.min(u64::from(self.info.compute_units)),
@@ -77,9 +78,9 @@ impl CudaDevice {
         let stream = &self.queues[queue.0 as usize].as_ref()?.stream;
         let mut key = vec![u64::from(queue.0)];
         launches.iter().for_each(|bound| bound.add_to(&mut key));
-        let capture = |evicted: &EvictedWords| {
+        let capture = |words: &LaunchWords| {
             let params: Vec<Vec<u8>> =
-                launches.iter_mut().enumerate().map(|(index, bound)| bound.params_with(evicted, index)).collect();
+                launches.iter_mut().enumerate().map(|(index, bound)| bound.params_with(words, index)).collect();
             let launches: Vec<GraphLaunch<'_>> =
                 launches.iter().zip(&params).filter_map(|(bound, params)| bound.in_graph(params)).collect();
             Graph::capture(stream, &launches)
@@ -102,16 +103,16 @@ impl CudaDevice {
         let submitted_ns = now_ns();
         self.begun.fetch_add(launches.len() as u64, SeqCst);
         let slot = self.queue(queue).take_slot();
-        let evicted = segment.as_ref().map_or(&slot.evicted, |(_, segment)| segment.evicted()).clone();
-        evicted.clear(launches.len());
+        let words = segment.as_ref().map_or(&slot.words, |(_, segment)| segment.words()).clone();
+        words.clear(launches.len());
         let begun = slot.enclose(&self.queue(queue).stream, |stream| match &segment {
             Some((_, segment)) => segment.launch(stream),
-            None => launches.iter_mut().try_for_each(|bound| bound.put(stream, &evicted)),
+            None => launches.iter_mut().try_for_each(|bound| bound.put(stream, &words)),
         });
         match begun {
             Ok(()) => {
                 let launches = launches.into_iter().map(Bound::into_run).collect();
-                self.send(queue, Flight::Run(Run { launches, slot, evicted, segment, submitted_ns }));
+                self.send(queue, Flight::Run(Run { launches, slot, words, segment, submitted_ns }));
             }
             Err(error) => {
                 self.queue(queue).give_slot(slot);

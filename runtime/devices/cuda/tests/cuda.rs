@@ -15,10 +15,12 @@ mod lanes;
 mod mps;
 #[path = "cuda/segment.rs"]
 mod segment;
+#[path = "cuda/tenants.rs"]
+mod tenants;
 
 use atoll_core::{DeviceOffset, Epoch, PreemptLevel};
 use atoll_device::{Device, DeviceError, FaultKind, LaunchStatus, Memory, ModuleImage, Modules, SubmitError};
-use atoll_device_cuda::{CudaConfig, CudaDevice, FlagRoute, GpuPart};
+use atoll_device_cuda::{CudaConfig, CudaDevice, FlagRoute, GpuId, GpuPart};
 use atoll_kgraph::KernelFacts;
 use std::path::{Path, PathBuf};
 use suite::rig::{Kernel, Launch, Param, Preempt, Rig, Wanted};
@@ -41,7 +43,7 @@ fn config(wanted: Wanted) -> CudaConfig {
     let Wanted { queue_capacity, .. } = wanted;
     let gpu: Option<u32> = std::env::var(DEVICE).ok().and_then(|name| name.strip_prefix("cuda:")?.parse().ok());
     CudaConfig {
-        index: gpu.unwrap_or(0),
+        gpu: GpuId::Number(gpu.unwrap_or(0)),
         library: gpu.is_none().then(|| beside("libatoll_stand_in_cuda.so")),
         memory_bytes: Some(64 << 20),
         queue_capacity,
@@ -201,7 +203,7 @@ fn a_machine_without_a_driver_gets_a_clear_error() {
     let error = CudaDevice::start(&config).expect_err("no driver");
     assert!(matches!(error, DeviceError::Unavailable(_)));
     assert!(error.to_string().starts_with("no NVIDIA driver here: /nowhere/libcuda.so.1 cannot be loaded"), "{error}");
-    let beyond = CudaConfig { index: 1000, ..config_of_one() };
+    let beyond = CudaConfig { gpu: GpuId::Number(1000), ..config_of_one() };
     assert!(CudaDevice::start(&beyond).expect_err("no such device").to_string().starts_with("there is no device 1000"));
     let huge = CudaConfig { memory_bytes: Some(1 << 60), ..config_of_one() };
     assert!(CudaDevice::start(&huge).expect_err("too much").to_string().contains("contiguous bytes of memory"));
@@ -209,6 +211,18 @@ fn a_machine_without_a_driver_gets_a_clear_error() {
 
 fn config_of_one() -> CudaConfig {
     config(Wanted::default())
+}
+
+#[test]
+fn a_gpu_may_be_named_by_its_uuid() {
+    let id = CudaDevice::start(&config_of_one()).expect("a GPU").gpu().id().expect("an id");
+    let named = |id: &str| CudaDevice::start(&CudaConfig { gpu: GpuId::Uuid(id.to_owned()), ..config_of_one() });
+    let device = named(&id.to_ascii_uppercase()).expect("the same GPU");
+    assert_eq!(device.gpu().id().expect("an id"), id);
+    assert_eq!(named(&id).expect("the same GPU").info().name, format!("cuda:{id}"));
+    let error = named("MIG-00000000-0000-0000-0000-000000000000").expect_err("no such instance").to_string();
+    assert!(error.starts_with("this process does not see MIG-00000000-"), "{error}");
+    assert!(error.contains(&id) && error.contains("one MIG instance only"), "{error}");
 }
 
 /// The routes that a device certainly has; on the stand-in, which includes GDRCopy, all of them.

@@ -31,7 +31,8 @@ pub fn start(config: &HipConfig) -> Result<HipDevice, DeviceError> {
         Some(handle) => open(&context, handle, config.memory_bytes)?,
         None => reserve(&context, config.memory_bytes, can_reset)?,
     };
-    let facts = DeviceFacts { memory_bytes: memory.bytes(), can_interrupt: can_reset, ..facts };
+    let (memory_bytes, memory_address) = (memory.bytes(), memory.address());
+    let facts = DeviceFacts { memory_bytes, memory_address, can_interrupt: can_reset, ..facts };
     StreamDevice::start(StartStreams {
         units: config.compute_units.and_then(|count| UnitMask::new(0..count)),
         // Streams with a mask all have the usual priority.
@@ -80,7 +81,7 @@ fn can_reset_waves(context: &Arc<Context>) -> bool {
     }
 }
 
-/// The facts of the GPU, except for the size of its memory.
+/// The facts of the GPU, except for those of its memory.
 fn describe(gpu: &Gpu, config: &HipConfig) -> Result<DeviceFacts, DeviceError> {
     let target = target_of(gpu, config.index)?;
     let all = gpu.compute_units().map_err(refused)?;
@@ -97,6 +98,7 @@ fn describe(gpu: &Gpu, config: &HipConfig) -> Result<DeviceFacts, DeviceError> {
         targets: vec![target.to_owned()],
         compute_units: config.compute_units.unwrap_or(all),
         memory_bytes: 0,
+        memory_address: 0,
         shared_bytes_max: gpu.lds_bytes().map_err(refused)?,
         lane_units,
         can_interrupt: false,

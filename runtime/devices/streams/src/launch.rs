@@ -108,7 +108,7 @@ pub(crate) fn bind<D: Driver>(
     find: impl Fn(DeviceOffset) -> Option<u64>,
 ) -> Result<Bound<D>, refusal::Refusal> {
     let (facts, range) = (&kernel.facts, |at, bytes| limits.range(at, bytes));
-    let BoundLaunch { params, blocks, evicted_slot } =
+    let BoundLaunch { params, blocks, evicted_slot, .. } =
         bind_launch(record, params, facts, limits.shared_bytes_max, range, find)?;
     Ok(Bound {
         launch: record.launch,

@@ -129,12 +129,12 @@ impl Builder<'_> {
             }
         }
         if let Some(fence) = kernel.fence {
-            let constants = Site { space: Space::Device, offset: self.ranges.constants.base.0 };
-            address(fence.offset + fence_params::BASE, &mut self.relocations, Site { space: Space::Domain, offset: 0 });
-            address(fence.offset + fence_params::CONSTANTS_BASE, &mut self.relocations, constants);
-            let FenceRanges { memory_mask, constants } = self.ranges;
-            self.write(start, fence.offset + fence_params::MASK, &memory_mask.to_le_bytes());
-            self.write(start, fence.offset + fence_params::CONSTANTS_MASK, &constants.mask().to_le_bytes());
+            for (at, site) in self.ranges.addresses() {
+                address(fence.offset + at, &mut self.relocations, site);
+            }
+            for (at, mask) in self.ranges.masks() {
+                self.write_mask(start, fence.offset + at, mask);
+            }
             let own = fence.dynamic_shared_bytes.to_le_bytes();
             self.write(start, fence.offset + fence_params::DYNAMIC_SHARED, &own);
         }
@@ -202,6 +202,16 @@ impl Builder<'_> {
 
     fn misfit(&self, node: usize, value: i64, dtype: DType) -> BindError {
         BindError::Literal { node: self.graph.nodes[node].name.clone(), value, dtype }
+    }
+
+    fn write_mask(&mut self, start: usize, at: u32, mask: Option<u64>) {
+        match mask {
+            Some(mask) => self.write(start, at, &mask.to_le_bytes()),
+            None => {
+                let site = Site { space: Space::Mask, offset: 0 };
+                self.relocations.push(Relocation { at: start + at as usize, site });
+            }
+        }
     }
 
     fn write(&mut self, start: usize, at: u32, bytes: &[u8]) {

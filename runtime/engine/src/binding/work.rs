@@ -3,7 +3,7 @@
 use atoll_core::DeviceOffset;
 use atoll_device::{AddressRange, AddressSlots, DeviceInfo};
 use atoll_kgraph::expr::EvalError;
-use atoll_kgraph::{DType, LayoutError};
+use atoll_kgraph::{DType, LayoutError, fence_params};
 use std::ops::Range;
 
 /// The allocation that an offset is relative to.
@@ -19,16 +19,19 @@ pub(crate) enum Space {
     Domain,
     /// The address space of the device itself.
     Device,
+    /// No allocation: the value is the size of the domain's memory minus one.
+    Mask,
 }
 
 /// The address ranges that fenced kernels may access. The base of the tenant's memory is not part
 /// of it: it is known only for an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FenceRanges {
-    /// Address mask of the tenant's memory.
+    /// Address mask of the tenant's memory, on a device that keeps constants apart.
     pub(crate) memory_mask: u64,
-    /// The range of the constants.
-    pub(crate) constants: AddressRange,
+    /// The range of the constants; `None` if they are in the memory of the tenant, of which only the
+    /// device knows the mask.
+    pub(crate) constants: Option<AddressRange>,
 }
 
 impl FenceRanges {
@@ -36,6 +39,19 @@ impl FenceRanges {
     pub(crate) fn of(device: &DeviceInfo) -> FenceRanges {
         let memory_mask = device.memory_range(DeviceOffset(0)).mask();
         FenceRanges { memory_mask, constants: device.constants_range() }
+    }
+
+    /// The addresses among the parameters of a fence, by their offsets in [`fence_params`].
+    pub(super) fn addresses(self) -> [(u32, Site); 2] {
+        let own = Site { space: Space::Domain, offset: 0 };
+        let constants = self.constants.map_or(own, |range| Site { space: Space::Device, offset: range.base.0 });
+        [(fence_params::BASE, own), (fence_params::CONSTANTS_BASE, constants)]
+    }
+
+    /// The masks among them; `None` for [`Space::Mask`].
+    pub(super) fn masks(self) -> [(u32, Option<u64>); 2] {
+        let own = self.constants.map(|_| self.memory_mask);
+        [(fence_params::MASK, own), (fence_params::CONSTANTS_MASK, self.constants.map(AddressRange::mask))]
     }
 }
 
@@ -93,7 +109,7 @@ pub(crate) struct LaunchTemplate {
     pub(crate) may_run_again: bool,
 }
 
-/// An address in a parameter block, written once memory is allocated.
+/// An address or a mask in a parameter block, written once memory is allocated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Relocation {
     /// Byte offset in [`super::Binding::params`].

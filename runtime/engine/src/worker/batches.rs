@@ -13,10 +13,14 @@ use crate::event::Submission;
 use crate::function::FunctionId;
 use crate::invocation::Invocation;
 use crate::limits::BATCH_MEMORY_DIVISOR;
-use crate::request::{InvocationResult, InvocationTiming, PendingReply};
+use crate::request::{InvocationResult, InvocationTiming, OutputTensor, PendingReply};
+use crate::retained::RetainedTensor;
 use atoll_core::batching::{Action, Event, Group, Request};
 use atoll_core::{ClientId, DeviceId, Epoch, Nanos, Outcome, TaskId};
 use atoll_trace::EventKind;
+
+/// The outputs of a request, and those of them that stayed on the device, by index.
+type Outputs = (Vec<OutputTensor>, Vec<(usize, RetainedTensor)>);
 
 impl Worker {
     /// Tells the batching decisions that a function was loaded.
@@ -264,19 +268,21 @@ impl Worker {
             return self.run_alone(batch);
         }
         let entered_ns = invocation.times.entered.0;
-        let (mut tensors, error) = match answer {
-            Ok(tensors) => (tensors, None),
+        let (mut outputs, error) = match answer {
+            Ok(outputs) => (outputs, None),
             Err(error) => (Vec::new(), Some(error)),
         };
         let size = batch.members.len() as u32;
-        for (at, Member { submission, reply, has_left }) in batch.members.into_iter().enumerate() {
+        for (at, Member { submission, reply, has_left, handed_over_bytes }) in batch.members.into_iter().enumerate() {
             if has_left {
                 continue;
             }
             let answer = match &error {
                 Some(error) => Err(error.clone()),
                 None => Ok(InvocationResult {
-                    outputs: std::mem::take(&mut tensors[at]),
+                    outputs: std::mem::take(&mut outputs[at].0),
+                    retained: std::mem::take(&mut outputs[at].1),
+                    handed_over_bytes,
                     timing: invocation.times.timing(submission.submitted, clock::now()),
                     entered_ns,
                     preemptions,
@@ -295,11 +301,7 @@ impl Worker {
         drop(self.put_away(invocation));
     }
 
-    fn read_batch(
-        &mut self,
-        invocation: &mut Invocation,
-        batch: &Batch,
-    ) -> Result<Vec<Vec<crate::request::OutputTensor>>, InvokeError> {
+    fn read_batch(&mut self, invocation: &mut Invocation, batch: &Batch) -> Result<Vec<Outputs>, InvokeError> {
         let instance = &invocation.instances[0];
         let answer = self.read_checks(&invocation.submission.chain.stages[0], instance);
         let answer = self.check(answer).map_err(|error| super::endings::unreadable(&error));
@@ -307,9 +309,16 @@ impl Worker {
             return Err(violation);
         }
         let answer = batch.read_outputs(instance, &mut *self.device);
-        let (tensors, bytes) = self.check(answer).map_err(|error| super::endings::unreadable(&error))?;
-        invocation.stages[0].usage.read_bytes += bytes;
-        Ok(tensors)
+        let made = self.check(answer).map_err(|error| super::endings::unreadable(&error))?;
+        invocation.stages[0].usage.read_bytes += made.read_bytes;
+        let (owners, parts): (Vec<_>, Vec<_>) =
+            made.retained.into_iter().map(|(member, index, part)| ((member, index), part)).unzip();
+        let mut outputs: Vec<Outputs> = made.tensors.into_iter().map(|tensors| (tensors, Vec::new())).collect();
+        let retained = self.retain(invocation.slots[0], &invocation.submission, parts);
+        for ((member, index), tensor) in owners.into_iter().zip(retained) {
+            outputs[member].1.push((index, tensor));
+        }
+        Ok(outputs)
     }
 
     /// Runs the requests of a failed batch again, each alone. The caller has taken back their
@@ -320,7 +329,7 @@ impl Worker {
             rows = batch.rows,
             "a batch failed; its requests run one by one"
         );
-        for Member { mut submission, reply, has_left } in batch.members {
+        for Member { mut submission, reply, has_left, .. } in batch.members {
             if has_left {
                 continue;
             }

@@ -10,6 +10,7 @@ use crate::event::Submission;
 use crate::function::FunctionId;
 use crate::invocation::Invocation;
 use crate::request::{InvocationResult, OutputTensor, PendingReply};
+use crate::retained::{Part, RetainedTensor};
 use atoll_core::memory::Event as MemoryEvent;
 use atoll_core::{DeviceId, Epoch, Event, Outcome, TaskId};
 use atoll_device::DeviceError;
@@ -113,6 +114,7 @@ impl Worker {
         let Invocation { submission, reply, instances, slots, .. } = invocation;
         let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
         self.holdings.suspended.returned.remove(&submission.task());
+        self.note_retained(&slots);
         self.keep(functions.clone(), slots, instances);
         self.notify_memory(MemoryEvent::Ended { task: TaskId(submission.id.0) });
         self.return_memory(TaskId(submission.id.0));
@@ -123,32 +125,15 @@ impl Worker {
     }
 
     fn read_outputs(&mut self, invocation: &mut Invocation, preemptions: u32) -> Result<InvocationResult, InvokeError> {
-        let mut outputs = Vec::new();
-        let Invocation { submission, instances, stages, lost_executor, may_have_run, .. } = invocation;
-        for ((stage, instance), record) in submission.chain.stages.iter().zip(&*instances).zip(stages) {
-            let answer = self.read_checks(stage, instance);
-            if matches!(answer, Err(DeviceError::DomainLost(_))) {
-                (*lost_executor, *may_have_run) = (true, true);
-            }
-            if let Some(violation) = self.check(answer).map_err(|error| unreadable(&error))? {
-                return Err(violation);
-            }
-            for &output in &stage.outputs {
-                let Output { shape, place } = &instance.binding.outputs[output];
-                let mut bytes = vec![0; place.bytes as usize];
-                let answer = self.device.read(instance.at(place.offset), &mut bytes);
-                if matches!(answer, Err(DeviceError::DomainLost(_))) {
-                    // The outputs were lost with a process that died after the last launch.
-                    (*lost_executor, *may_have_run) = (true, true);
-                }
-                self.check(answer).map_err(|error| unreadable(&error))?;
-                record.usage.read_bytes += bytes.len() as u64;
-                outputs.push(OutputTensor { shape: shape.clone(), bytes });
-            }
+        let (mut outputs, mut retained) = (Vec::new(), Vec::new());
+        for stage in 0..invocation.instances.len() {
+            self.read_stage(invocation, stage, &mut outputs, &mut retained)?;
         }
         let timing = invocation.times.timing(invocation.submission.submitted, clock::now());
         Ok(InvocationResult {
             outputs,
+            retained,
+            handed_over_bytes: invocation.handed_over_bytes,
             timing,
             entered_ns: invocation.times.entered.0,
             preemptions,
@@ -160,6 +145,48 @@ impl Worker {
             batch: 1,
             launches: std::mem::take(&mut invocation.launches),
         })
+    }
+
+    /// Reads the outputs of a stage, except those that only stay on the device.
+    fn read_stage(
+        &mut self,
+        invocation: &mut Invocation,
+        stage: usize,
+        outputs: &mut Vec<OutputTensor>,
+        retained: &mut Vec<(usize, RetainedTensor)>,
+    ) -> Result<(), InvokeError> {
+        let Invocation { submission, instances, slots, stages, lost_executor, may_have_run, .. } = invocation;
+        let (own, instance) = (&submission.chain.stages[stage], &instances[stage]);
+        let answer = self.read_checks(own, instance);
+        if matches!(answer, Err(DeviceError::DomainLost(_))) {
+            (*lost_executor, *may_have_run) = (true, true);
+        }
+        if let Some(violation) = self.check(answer).map_err(|error| unreadable(&error))? {
+            return Err(violation);
+        }
+        let (mut indices, mut parts) = (Vec::new(), Vec::new());
+        for &output in &own.outputs {
+            let Output { shape, place } = &instance.binding.outputs[output];
+            let retain = own.retain_of(output);
+            if let (Some(_), Some(dtype)) = (retain, own.output_dtype(output)) {
+                indices.push(outputs.len());
+                parts.push(Part { place: *place, dtype, shape: shape.clone() });
+            }
+            let is_read = retain.is_none_or(|retain| retain.with_bytes);
+            let mut bytes = vec![0; if is_read { place.bytes as usize } else { 0 }];
+            if is_read {
+                let answer = self.device.read(instance.at(place.offset), &mut bytes);
+                if matches!(answer, Err(DeviceError::DomainLost(_))) {
+                    // The outputs were lost with a process that died after the last launch.
+                    (*lost_executor, *may_have_run) = (true, true);
+                }
+                self.check(answer).map_err(|error| unreadable(&error))?;
+                stages[stage].usage.read_bytes += bytes.len() as u64;
+            }
+            outputs.push(OutputTensor { shape: shape.clone(), bytes });
+        }
+        retained.extend(indices.into_iter().zip(self.retain(slots[stage], submission, parts)));
+        Ok(())
     }
 
     /// Cancels all invocations.

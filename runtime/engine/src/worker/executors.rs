@@ -19,7 +19,7 @@ use crate::event::Submission;
 use crate::instance::Instance;
 use crate::invocation::Invocation;
 use crate::request::{InvocationId, PendingReply};
-use atoll_core::{Nanos, TaskId};
+use atoll_core::{DeviceOffset, Nanos, TaskId};
 use atoll_device::{DeviceError, DomainState};
 
 /// Retries of an invocation whose executor was lost while the invocation may have been running
@@ -85,7 +85,10 @@ impl Worker {
             let tenant = stage.function.key.tenant.as_str();
             let base = self.device.domain(tenant)?;
             if !instance.is_at(base) {
-                instance.move_to(base, self.device.memory_start(tenant)?);
+                let start = self.device.memory_start(tenant)?;
+                let mask = self.device.memory_mask(tenant);
+                let all = || self.device.info().memory_range(DeviceOffset(0)).mask();
+                instance.move_to(base, start, mask.unwrap_or_else(all));
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use crate::allowance::Allowance;
 use crate::event::Submission;
 use crate::function::FunctionId;
 use crate::instance::Instance;
+use crate::retained::Retained;
 use crate::staging::{Staged, Stager};
 use crate::statistics::ConstantStatistics;
 use crate::suspension::HostRoom;
@@ -14,7 +15,7 @@ use atoll_core::residency::ItemId;
 use atoll_core::{DeviceOffset, TaskId};
 use atoll_kgraph::Bundle;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The memory of a session that has begun.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +31,8 @@ pub(super) struct SessionMemory {
 pub(super) struct Holdings {
     /// Memory kept from past invocations, with its function.
     pub(super) kept: BTreeMap<SlotId, (FunctionId, Instance)>,
+    /// Kept memory that is retained for its outputs, until these are released or saved.
+    pub(super) retained: BTreeMap<SlotId, Weak<Retained>>,
     /// The source of each set's bytes: the bundle of the set's first function.
     pub(super) bundles: BTreeMap<ItemId, Arc<Bundle>>,
     /// Sets that are being read into host memory.
@@ -51,6 +54,7 @@ impl Holdings {
     pub(super) fn new(stager: Stager, host: Arc<HostRoom>) -> Holdings {
         Holdings {
             kept: BTreeMap::new(),
+            retained: BTreeMap::new(),
             bundles: BTreeMap::new(),
             staged: Vec::new(),
             stager,

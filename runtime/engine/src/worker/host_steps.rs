@@ -64,7 +64,7 @@ impl Worker {
         }
         let inputs = submission.chain.stages[stage].inputs.iter().zip(&instance.binding.inputs);
         let fed = inputs.filter_map(|(source, input)| match source {
-            Source::Bytes(_) | Source::Rows => None,
+            Source::Bytes(_) | Source::Retained(_) | Source::Rows => None,
             Source::Output { stage, output } => {
                 let from = &instances[*stage];
                 let from = from.at(from.binding.outputs[*output].place.offset);

@@ -73,6 +73,7 @@ impl Worker {
             }
             Action::Grant { task, slots } => self.grant(task, slots),
             Action::Revoke { task } => self.revoke(task),
+            Action::SaveOutputs { slot } => self.save_outputs(slot),
             Action::FreeSlot { slot, place } => self.free_slot(slot, place),
             Action::SessionExpired { session } => self.session_expired(session),
             Action::FreeState { session, place } => self.free_state(session, place),

@@ -18,6 +18,7 @@ mod gathered;
 mod holdings;
 mod host_steps;
 mod in_flight;
+mod inputs;
 mod instance_memory;
 mod lane_state;
 mod lanes;
@@ -26,6 +27,7 @@ mod loaded;
 mod memory;
 mod memory_gate;
 mod memory_report;
+mod outputs;
 mod pad_modules;
 mod padding;
 mod padding_jobs;
@@ -42,6 +44,7 @@ mod suspension;
 mod tasks;
 mod time_limit;
 mod trace;
+mod waiting;
 
 use crate::accounts::Accounts;
 use crate::clock::{self, saturating_nanos};
@@ -52,7 +55,6 @@ use crate::event::Command;
 use crate::function::FunctionId;
 use crate::histogram::Histogram;
 use crate::invocation::Invocation;
-use crate::limits;
 use crate::padding_thread::PaddingThread;
 use crate::recorder::Recorder;
 use crate::shared::{Inbox, PanicGuard, Shared};
@@ -225,6 +227,7 @@ impl Worker {
             busy |= self.advance_loading_aside();
             busy |= self.advance_suspensions();
             busy |= self.take_mapped();
+            busy |= self.take_output_requests();
             busy |= self.advance_padding();
             self.update_charges();
             self.report_residency();
@@ -245,17 +248,6 @@ impl Worker {
     /// keep compute units from their CPUs.
     fn advance_loading_aside(&mut self) -> bool {
         self.memory.is_loading() && priority::at_ordinary_priority(self.wake_priority, || self.advance_loading())
-    }
-
-    /// Whether to spin instead of sleeping: launches are in flight, and the thread has a core to
-    /// itself or the last launch was very short.
-    fn spins(&self, idle_since: Nanos) -> bool {
-        let spin_ns = match self.cores.spins {
-            true => limits::SPIN_NS,
-            false if self.launch_ns < limits::SHORT_SPIN_NS => limits::SHORT_SPIN_NS,
-            false => return false,
-        };
-        !self.launches.is_empty() && clock::now().0 < idle_since.0 + spin_ns
     }
 
     fn take_urgent(&mut self) -> bool {
@@ -331,17 +323,6 @@ impl Worker {
             Command::Shutdown { grace } => self.close(grace),
         }
         self.act();
-    }
-
-    /// Sleeps until there is something to do.
-    fn wait(&mut self) {
-        let closing = self.closing.map(|closing| closing.cancel_at.unwrap_or(closing.give_up_at));
-        let (parked, batches) = (self.parked_deadline(), self.batches.next_wakeup());
-        let deadlines = [self.scheduler.next_wakeup(), closing, parked, self.memory.next_wakeup(), batches];
-        let timeout_ns = deadlines.into_iter().flatten().min().map(|at| at.0.saturating_sub(clock::now().0));
-        // The completions of a lost device are not read, so they must not wake the thread.
-        let completions = self.lost.is_none().then(|| self.device.completion_fd());
-        self.shared.doorbell.wait(completions, timeout_ns);
     }
 
     /// Handles the passing of time: deadlines, perturbation, shutdown.

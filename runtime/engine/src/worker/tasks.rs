@@ -2,7 +2,7 @@
 
 use super::holdings::spec_of;
 use super::{InFlight, Worker};
-use crate::chain::{Source, Stage, StagePlace};
+use crate::chain::{Stage, StagePlace};
 use crate::clock;
 use crate::error::InvokeError;
 use crate::event::Submission;
@@ -126,7 +126,7 @@ impl Worker {
             return self.begin_return(task);
         }
         let answer = moved.and_then(|refused| match refused {
-            None => self.write_inputs(task, &mut instances).map(|()| None),
+            None => self.write_inputs(task, &mut instances),
             refused => Ok(refused),
         });
         self.invocation(task).instances = instances;
@@ -153,39 +153,14 @@ impl Worker {
         let answer = self.write_inputs(task, &mut instances);
         self.invocation(task).instances = instances;
         match self.check(answer) {
-            Ok(()) => {
+            Ok(Some(refused)) => self.fail(task, refused),
+            Ok(None) => {
                 let invocation = self.invocation(task);
                 (invocation.prepared, invocation.times.prepare_end) = (true, Some(clock::now()));
                 self.notify_scheduler(Event::TaskPrepared { task });
             }
             Err(error) => self.fail_on(task, "the inputs cannot be written", &error),
         }
-    }
-
-    fn write_inputs(&mut self, task: TaskId, instances: &mut [Instance]) -> Result<(), DeviceError> {
-        let invocation = self.invocations.get_mut(&task).expect("the scheduler names only unfinished invocations");
-        if let Some(batch) = &invocation.batch {
-            let written = batch.write_inputs(&instances[0], &mut *self.device)?;
-            invocation.stages[0].usage.written_bytes += written;
-        }
-        for (stage, instance) in instances.iter_mut().enumerate() {
-            for input in 0..instance.binding.inputs.len() {
-                let source = &mut self.invocation(task).submission.chain.stages[stage].inputs[input];
-                let Source::Bytes(bytes) = source else { continue };
-                let bytes = std::mem::take(bytes);
-                let answer = self.device.write(instance.at(instance.binding.inputs[input].offset), &bytes);
-                let invocation = self.invocation(task);
-                invocation.stages[stage].usage.written_bytes += bytes.len() as u64;
-                // Kept for a retry.
-                invocation.submission.chain.stages[stage].inputs[input] = Source::Bytes(bytes);
-                answer?;
-            }
-            let control = instance.binding.layout.control;
-            self.device.fill(instance.at(control.offset), 0, control.bytes)?;
-            self.device.watch_epoch(instance.epoch_word());
-            instance.begin();
-        }
-        Ok(())
     }
 
     /// Fails a task because of a device error.

@@ -1,5 +1,7 @@
 //! Batches of requests on a fake device that computes real results.
 
+mod retained;
+
 use crate::fake;
 use crate::fake::{Controls, FakeDevice};
 use crate::toy;

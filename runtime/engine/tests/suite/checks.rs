@@ -109,7 +109,7 @@ fn a_chain_fails_with_any_of_its_stages() {
                     0 => request.inputs.into_iter().map(StageInput::Tensor).collect(),
                     _ => vec![StageInput::Output { stage: 0, output: 0 }],
                 };
-                StageRequest { function: request.function, inputs, outputs: None }
+                StageRequest { function: request.function, inputs, outputs: None, retain: vec![] }
             });
             let chain = ChainRequest {
                 stages: stages.collect(),

@@ -2,6 +2,7 @@
 
 mod chains;
 mod evictions;
+mod retained;
 mod shutdown;
 mod usage;
 

@@ -115,7 +115,7 @@ fn it_may_be_part_of_a_chain() {
     for seed in 0..4 {
         let engine = fake(Some(seed));
         let stage =
-            |function: &str, inputs| StageRequest { function: FunctionKey::local(function), inputs, outputs: None };
+            |function: &str, inputs| StageRequest { function: FunctionKey::local(function), inputs, outputs: None, retain: vec![] };
         let x = input(33, [3, 2, 0]);
         let first: Vec<_> = request("flow", Class::BestEffort, &x).inputs.into_iter().map(StageInput::Tensor).collect();
         let stages = vec![

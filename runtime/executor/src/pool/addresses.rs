@@ -5,6 +5,7 @@ use super::ExecutorPool;
 use crate::domain::{Domain, Memory, State};
 use crate::pair::Pair;
 use crate::parts::Parts;
+use crate::regions::TenantRegion;
 use atoll_core::DeviceOffset;
 use atoll_device::space::{MEMORY_BYTES_MAX, Place, memory_region};
 use atoll_device::{DeviceError, LaunchRecord, translate_offsets};
@@ -57,13 +58,19 @@ impl ExecutorPool {
             return Ok(None);
         }
         let (number, within) = split(at);
-        match self.domains.first_mut() {
+        let region = self.regions.as_ref().and_then(|regions| regions.find(number));
+        let there = match (self.domains.first(), region) {
+            (_, Some(region)) => {
+                let outside = || DeviceError::OutOfRange { at: at.0, bytes: 0, memory_bytes: region.mask() + 1 };
+                region.place(within).ok_or_else(outside)?
+            }
             // Offsets of constants have no number: they stay valid, since the engine writes
             // constants again after a loss.
-            Some(domain) if number == 0 || number == domain.number() => match &mut domain.state {
-                State::Running(device) if device.lost().is_none() => Ok(Some((device, within))),
-                _ => Err(gone()),
-            },
+            (Some(domain), None) if number == 0 || number == domain.number() => within,
+            _ => return Err(gone()),
+        };
+        match self.domains.first_mut().map(|domain| &mut domain.state) {
+            Some(State::Running(device)) if device.lost().is_none() => Ok(Some((device, there))),
             _ => Err(gone()),
         }
     }
@@ -74,24 +81,41 @@ pub(super) fn split(at: DeviceOffset) -> (u64, DeviceOffset) {
     (at.0 >> DOMAIN_SHIFT, DeviceOffset(at.0 & ((1 << DOMAIN_SHIFT) - 1)))
 }
 
-/// Translates a launch for the executor of a domain, with its parameters in `block`. `None` if it
-/// names memory of another domain, or outside the parts of this one. Without a domain, only
-/// constants are known.
+/// The memory that launches of a module may name.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OwnMemory<'a> {
+    /// That of a domain, and constants from an offset on. Without a domain, only constants.
+    Domain(Option<&'a Domain>, DeviceOffset),
+    /// The region of a tenant, with its copies of constants.
+    Region(&'a TenantRegion),
+}
+
+impl OwnMemory<'_> {
+    /// The offset of a place as the executor knows it; `None` if launches may not name it.
+    fn find(self, at: DeviceOffset) -> Option<DeviceOffset> {
+        let (number, within) = split(at);
+        let found = match self {
+            OwnMemory::Domain(domain, constants) => match domain {
+                Some(domain) if number == domain.number() => domain.local(within),
+                _ => Some(within).filter(|within| number == 0 && *within >= constants),
+            },
+            OwnMemory::Region(region) if region.number == Some(number) => region.place(within),
+            OwnMemory::Region(region) => region.constant(within).filter(|_| number == 0),
+        };
+        // Unused fields are 0.
+        found.or(Some(at).filter(|at| at.0 == 0))
+    }
+}
+
+/// Translates a launch for its executor, with its parameters in `block`. `None` if it names memory
+/// of another domain, or outside the parts of its own.
 pub(super) fn translate(
     record: &LaunchRecord,
     params: &[u8],
-    domain: Option<&Domain>,
-    constants: DeviceOffset,
+    memory: OwnMemory<'_>,
     block: &mut Vec<u8>,
 ) -> Option<LaunchRecord> {
-    let number = domain.map_or(NUMBERS_MAX, Domain::number);
-    let own = |at: DeviceOffset| match split(at) {
-        (found, within) if found == number => domain?.local(within),
-        (0, within) if within >= constants => Some(within),
-        // Unused fields are 0.
-        (0, DeviceOffset(0)) => Some(at),
-        _ => None,
-    };
+    let own = |at: DeviceOffset| memory.find(at);
     block.clear();
     block.extend_from_slice(params);
     // Absolute addresses are those of the executor, in which another domain's memory is not mapped.

@@ -7,6 +7,7 @@ use crate::config::ExecutorConfig;
 use crate::device::ExecutorDevice;
 use crate::domain::State;
 use crate::pair::Pair;
+use crate::regions::Regions;
 use crate::supervisor::Loss;
 use atoll_device::{Device, DeviceError};
 use rustix::event::epoll;
@@ -127,6 +128,7 @@ impl ExecutorPool {
         self.domains[index].memory = None;
         drop_elsewhere(device);
         self.constants_lost = self.is_remote();
+        self.regions.iter_mut().for_each(Regions::lose_memory);
         self.domains[index].modules.values_mut().for_each(|module| module.lose_executor(&cause));
         self.pause(index, cause);
         if !counts_against_domain {

@@ -12,7 +12,8 @@
 //! Constants are in its memory, and are lost with it. The engine learns of the loss from
 //! [`Constants::take_constants_lost`] and writes them again; no new executor gets memory before
 //! that call. If the device can stop running blocks, best-effort work has a second executor
-//! (`pair`).
+//! (`pair`). Tenants' functions run there if memory is reserved for regions ([`crate::regions`],
+//! `tenants`): the domain of a tenant then has a region, and otherwise its memory is that of all.
 //!
 //! *Memory of a domain* is at [`atoll_device::Domains::domain`]: the upper bits of an offset hold
 //! the domain's number. When an executor is lost, so is its memory: the domain gets a new number
@@ -23,6 +24,7 @@ mod lifecycle;
 mod modules;
 mod second;
 mod start;
+mod tenants;
 
 pub(super) use addresses::NUMBERS_MAX;
 
@@ -30,7 +32,8 @@ use super::config::ExecutorConfig;
 use super::domain::{Domain, Module, State};
 use super::imports::ExecutorImports;
 use super::pair::Pair;
-use addresses::{split, translate};
+use super::regions::{Regions, TenantRegion};
+use addresses::{OwnMemory, split, translate};
 use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_device::extent::discard;
 use atoll_device::process::{KeptService, MemoryHome};
@@ -56,6 +59,8 @@ pub struct ExecutorPool {
     facts: Option<DeviceFacts>,
     constants: ConstantStore,
     domains: Vec<Domain>,
+    /// The memory of tenants, if an executor owns the memory and some of it is reserved for them.
+    regions: Option<Regions>,
     numbers: u64,
     /// The domain of each module.
     modules: HashMap<ModuleId, usize>,
@@ -190,6 +195,9 @@ impl Launching for ExecutorPool {
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         let (number, within) = split(word);
+        if let Some((executor, place)) = self.place_in_region(word) {
+            return executor.store_epoch(place, epoch);
+        }
         let Some(domain) = self.domains.iter().find(|domain| domain.number() == number) else { return };
         if let (Some(executor), Some(local)) = (domain.executor(), domain.local(within)) {
             executor.store_epoch(local, epoch);
@@ -204,9 +212,14 @@ impl Launching for ExecutorPool {
             return Ok(());
         }
         let constants = if self.is_remote() { DeviceOffset(0) } else { self.info.constants_base };
+        let region = self.regions.as_ref().and_then(|regions| regions.of_module(record.module));
         let domain = index.map(|index| &mut self.domains[index]);
-        let Some(record_there) = translate(record, params, domain.as_deref(), constants, &mut self.params) else {
-            self.refuse_lost(index, record.launch, "the executor that had its memory is gone");
+        let own = region.map_or(OwnMemory::Domain(domain.as_deref(), constants), OwnMemory::Region);
+        let Some(record_there) = translate(record, params, own, &mut self.params) else {
+            match region.and_then(TenantRegion::refusal) {
+                Some(reason) => self.refuse(index, record.launch, FaultKind::Refused { reason }),
+                None => self.refuse_lost(index, record.launch, "the executor that had its memory is gone"),
+            }
             return Ok(());
         };
         let answer = match domain {
@@ -287,7 +300,10 @@ impl Launching for ExecutorPool {
 impl Memory for ExecutorPool {
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
         match self.remote(at)? {
-            Some((device, at)) => device.write(at, bytes),
+            Some((device, there)) => {
+                device.write(there, bytes)?;
+                self.write_copies(at, bytes)
+            }
             None => self.place(at)?.write(bytes),
         }
     }
@@ -332,10 +348,15 @@ impl Memory for ExecutorPool {
 impl Constants for ExecutorPool {
     fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         // On a device with memory of its own, constants are ordinary memory.
-        if self.is_remote() { Ok(()) } else { self.constants.reserve(at, bytes).map(|_| ()) }
+        if self.is_remote() {
+            self.regions.iter_mut().for_each(|regions| regions.add_constant(at, bytes));
+            return Ok(());
+        }
+        self.constants.reserve(at, bytes).map(|_| ())
     }
 
     fn release_constant(&mut self, at: DeviceOffset) {
+        self.regions.iter_mut().for_each(|regions| regions.remove_constant(at));
         let Some(extent) = self.constants.release(at) else { return };
         for domain in &mut self.domains {
             if domain.constants.remove(&at)
@@ -352,6 +373,9 @@ impl Constants for ExecutorPool {
     }
 
     fn show_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
+        if self.has_region(domain) {
+            return self.copy_constants(domain, constants);
+        }
         // An unknown domain has no module that could read constants.
         let Some(domain) = self.domains.iter_mut().find(|known| known.name == domain) else { return };
         let new: Vec<_> = constants.iter().copied().filter(|at| domain.constants.insert(*at)).collect();
@@ -359,6 +383,9 @@ impl Constants for ExecutorPool {
     }
 
     fn hide_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
+        if let Some(regions) = &mut self.regions {
+            return regions.hide(domain, constants);
+        }
         let Some(domain) = self.domains.iter_mut().find(|known| known.name == domain) else { return };
         let hidden: Vec<_> = constants.iter().copied().filter(|at| domain.constants.remove(at)).collect();
         if let Some(executor) = domain.executor() {

@@ -1,11 +1,12 @@
 //! Modules and domains of a pool: a module is loaded by the executor of its domain.
 
-use super::ExecutorPool;
 use super::addresses::{DOMAIN_SHIFT, split};
 use super::lifecycle::is_kept;
+use super::{ExecutorPool, NUMBERS_MAX};
 use crate::domain::{Domain, Module, State};
 use crate::pair::Pair;
 use crate::parts::{FROM_START, Parts};
+use crate::regions::TenantRegion;
 use crate::sealed::SealedModule;
 use atoll_core::DeviceOffset;
 use atoll_device::space::MEMORY_ADDRESS;
@@ -46,6 +47,7 @@ impl Modules for ExecutorPool {
         let module = Module { sealed, local: None, was_loaded: false, is_loading: false, losses: 0, refusal: None };
         self.domains[index].modules.insert(id, module);
         self.modules.insert(id, index);
+        self.give_module(image.domain, id).inspect_err(|_| self.unload_module(id))?;
         match &self.domains[index].state {
             State::Absent => self.wake(index).inspect_err(|_| self.unload_module(id))?,
             State::Running(_) => self.domains[index].load_all(),
@@ -79,6 +81,7 @@ impl Modules for ExecutorPool {
 
     fn unload_module(&mut self, id: ModuleId) {
         let Some(index) = self.modules.remove(&id) else { return };
+        self.regions.iter_mut().for_each(|regions| regions.remove_module(id));
         let domain = &mut self.domains[index];
         let module = domain.modules.remove(&id);
         if let (State::Running(device), Some(local)) = (&mut domain.state, module.and_then(|module| module.local)) {
@@ -93,6 +96,10 @@ impl Modules for ExecutorPool {
 
 impl Domains for ExecutorPool {
     fn domain(&mut self, name: &str) -> Result<DeviceOffset, DeviceError> {
+        if self.has_region(name) {
+            let number = self.region(name)?.number.unwrap_or(NUMBERS_MAX);
+            return Ok(DeviceOffset(number << DOMAIN_SHIFT));
+        }
         let index = self.domain_index(name);
         Ok(DeviceOffset(self.memory(index)?.number << DOMAIN_SHIFT))
     }
@@ -106,6 +113,9 @@ impl Domains for ExecutorPool {
     }
 
     fn bound_memory(&mut self, name: &str, bytes: u64) {
+        if let Some(regions) = self.regions.as_mut().filter(|_| !is_kept(name)) {
+            return regions.bound(name, bytes);
+        }
         // A control group limits the process exactly. Code in the domain `local` is trusted.
         if self.is_remote() || self.config.groups.is_some() || is_kept(name) {
             return;
@@ -119,24 +129,30 @@ impl Domains for ExecutorPool {
 
     fn memory_start(&mut self, name: &str) -> Result<DeviceOffset, DeviceError> {
         let base = self.domain(name)?;
-        let has_parts = self.known(name).is_some_and(|domain| domain.parts.is_some());
+        let has_parts = self.has_parts(name);
         Ok(if has_parts { DeviceOffset(base.0 | FROM_START) } else { base })
+    }
+
+    fn memory_mask(&self, name: &str) -> Option<u64> {
+        self.regions.as_ref()?.get(name).map(TenantRegion::mask)
     }
 
     fn kernel_address(&self, at: DeviceOffset) -> Option<u64> {
         let (number, within) = split(at);
-        let domain = self.domains.iter().find(|domain| domain.number() == number).filter(|_| !self.is_remote())?;
+        if self.is_remote() {
+            return self.region_address(at).or_else(|| self.shared_address(at));
+        }
+        let domain = self.domains.iter().find(|domain| domain.number() == number)?;
         domain.local(within).map(|local| MEMORY_ADDRESS + local.0)
     }
 
     fn place_part(&mut self, name: &str, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        let index = self.domain_index(name);
-        let Some(parts) = &mut self.domains[index].parts else { return Ok(()) };
+        let owner = if self.has_region(name) { "the tenant" } else { "the tenant's process" };
+        let Some((parts, _)) = self.parts(name)? else { return Ok(()) };
         match parts.place(at.0, bytes) {
             true => Ok(()),
             false => Err(DeviceError::Unavailable(format!(
-                "the tenant's process has {} MiB of memory, and no free piece of it has the {bytes} bytes that the \
-                call needs",
+                "{owner} has {} MiB of memory, and no free piece of it has the {bytes} bytes that the call needs",
                 parts.bytes() >> 20
             ))),
         }
@@ -149,17 +165,16 @@ impl Domains for ExecutorPool {
         bytes: u64,
         address: Option<u64>,
     ) -> Result<(), DeviceError> {
-        let (index, number) = (self.domain_index(name), device_number(&self.info.name));
+        let (number, start) = (device_number(&self.info.name), self.start_address());
         let in_use = |address: u64| DeviceError::Unavailable(format!("the {bytes} bytes at {address:#x} are in use"));
-        let local = address.map(|address| address.wrapping_sub(MEMORY_ADDRESS));
-        let Some(parts) = &mut self.domains[index].parts else {
-            return match address.filter(|_| local != Some(at.0)) {
+        let Some((parts, start)) = self.parts(name)? else {
+            return match address.filter(|address| address.wrapping_sub(start) != at.0) {
                 Some(address) => Err(in_use(address)),
                 None => Ok(()),
             };
         };
-        let is_placed = match local {
-            Some(local) => parts.place_at(at.0, bytes, local),
+        let is_placed = match address {
+            Some(address) => parts.place_at(at.0, bytes, address.wrapping_sub(start)),
             None => {
                 let from = parts.bytes() / PLACES * (1 + number % (PLACES - 1));
                 parts.place_from(at.0, bytes, from)
@@ -174,25 +189,26 @@ impl Domains for ExecutorPool {
     }
 
     fn offset_of(&self, name: &str, address: u64) -> Option<DeviceOffset> {
-        let has_parts = self.known(name).is_some_and(|domain| domain.parts.is_some());
-        if has_parts || self.is_remote() { None } else { address.checked_sub(MEMORY_ADDRESS).map(DeviceOffset) }
+        let start = (!self.has_parts(name)).then(|| self.start_address())?;
+        address.checked_sub(start).map(DeviceOffset)
     }
 
     fn reserve_address(&mut self, name: &str, address: u64, bytes: u64) {
-        let index = self.domain_index(name);
-        if let Some(parts) = &mut self.domains[index].parts {
-            parts.reserve(address.wrapping_sub(MEMORY_ADDRESS), bytes);
+        if let Ok(Some((parts, start))) = self.parts(name) {
+            parts.reserve(address.wrapping_sub(start), bytes);
         }
     }
 
     fn release_address(&mut self, name: &str, address: u64) {
-        let index = self.domain_index(name);
-        if let Some(parts) = &mut self.domains[index].parts {
-            parts.release(address.wrapping_sub(MEMORY_ADDRESS));
+        if let Ok(Some((parts, start))) = self.parts(name) {
+            parts.release(address.wrapping_sub(start));
         }
     }
 
     fn remove_part(&mut self, name: &str, at: DeviceOffset) {
+        if let Some(regions) = &mut self.regions {
+            return regions.remove_part(name, at);
+        }
         let index = self.domain_index(name);
         if let Some(parts) = &mut self.domains[index].parts {
             parts.remove(at.0);

@@ -5,6 +5,8 @@ use super::{ExecutorPool, SHARED_DOMAIN, os};
 use crate::config::ExecutorConfig;
 use crate::device::ExecutorDevice;
 use crate::imports::ExecutorImports;
+use crate::regions::Regions;
+use atoll_core::DeviceOffset;
 use atoll_device::process::{DevicePlan, MemoryHome, ProcessService};
 use atoll_device::space::ConstantStore;
 use atoll_device::{ComputeUnitUse, Device as _, DeviceError, DeviceInfo, ExecutorStatistics, LaneTable};
@@ -38,7 +40,12 @@ impl ExecutorPool {
                 // Replacements reserve the same amount of memory, whatever other processes have
                 // allocated meanwhile.
                 let device = DevicePlan { memory_bytes: Some(executor.info().memory_bytes), ..config.device };
-                let mut pool = Self::with(ExecutorConfig { device, ..config }, executor.info().clone())?;
+                let memory_bytes = executor.info().memory_bytes;
+                let reserved = config.tenant_memory.map(|memory| memory.of(memory_bytes)).filter(|bytes| *bytes > 0);
+                let regions = reserved.map(|bytes| Regions::new(bytes, memory_bytes)).transpose()?;
+                let info = without(executor.info().clone(), regions.as_ref());
+                let mut pool = Self::with(ExecutorConfig { device, ..config }, info)?;
+                pool.regions = regions;
                 pool.facts = executor.facts();
                 pool.service = service;
                 let index = pool.domain_index(SHARED_DOMAIN);
@@ -71,6 +78,7 @@ impl ExecutorPool {
             config,
             facts: None,
             domains: Vec::new(),
+            regions: None,
             numbers: 0,
             modules: HashMap::new(),
             modules_given: 0,
@@ -91,4 +99,10 @@ impl ExecutorPool {
             service: None,
         })
     }
+}
+
+/// The description of a device without the memory that is reserved for regions.
+fn without(info: DeviceInfo, regions: Option<&Regions>) -> DeviceInfo {
+    let memory_bytes = regions.map_or(info.memory_bytes, Regions::start);
+    DeviceInfo { memory_bytes, constants_base: DeviceOffset(memory_bytes), ..info }
 }

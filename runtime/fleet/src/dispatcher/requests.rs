@@ -247,12 +247,16 @@ pub(super) fn refusal_end(now: Nanos) -> Nanos {
     Nanos(now.0.saturating_add(REFUSAL_NS))
 }
 
-/// Whether the inputs of a request are small enough to be kept until it ends. The request can then
-/// be submitted again if its device is lost, or hedged on a second device.
+/// Whether the inputs of a request are small enough to be kept until it ends, and none is only on
+/// its device. The request can then be submitted again if its device is lost, or hedged on a second
+/// device.
 pub fn may_retry(request: &ChainRequest) -> bool {
+    let inputs = || request.stages.iter().flat_map(|stage| &stage.inputs);
     let bytes = |input: &StageInput| match input {
         StageInput::Tensor(tensor) => tensor.bytes.len(),
-        StageInput::Output { .. } => 0,
+        StageInput::Output { .. } | StageInput::Retained(_) => 0,
     };
-    request.stages.iter().flat_map(|stage| &stage.inputs).map(bytes).sum::<usize>() <= RETRY_BYTES_MAX
+    // Other devices cannot read what is only on one.
+    let is_bound = |input: &StageInput| matches!(input, StageInput::Retained(tensor) if tensor.saved().is_none());
+    !inputs().any(is_bound) && inputs().map(bytes).sum::<usize>() <= RETRY_BYTES_MAX
 }

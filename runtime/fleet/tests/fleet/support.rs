@@ -62,6 +62,8 @@ impl Notes {
         let (reply, _) = self.held.lock().unwrap().pop_front().expect("a request is held");
         reply(answer.map(|()| InvocationResult {
             outputs: Vec::new(),
+            retained: Vec::new(),
+            handed_over_bytes: 0,
             timing: InvocationTiming { compute_ns, ..InvocationTiming::default() },
             entered_ns: 0,
             preemptions: 0,
@@ -312,7 +314,7 @@ pub(crate) fn load(
 }
 
 pub(crate) fn chain(functions: &[&str]) -> ChainRequest {
-    let stage = |name: &&str| StageRequest { function: FunctionKey::local(*name), inputs: vec![], outputs: None };
+    let stage = |name: &&str| StageRequest { function: FunctionKey::local(*name), inputs: vec![], outputs: None, retain: vec![] };
     ChainRequest {
         stages: functions.iter().map(stage).collect(),
         class: None,

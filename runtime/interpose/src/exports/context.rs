@@ -2,7 +2,7 @@
 
 use super::device::check_device;
 use super::entry_points;
-use crate::arguments::Out;
+use crate::arguments::{In, Out};
 use crate::contexts::{PRIMARY, change_stack};
 use crate::handles::{Kind, handle, number};
 use crate::shim::Shim;
@@ -57,12 +57,23 @@ entry_points! { CONTEXT:
     }
 
     fn cuCtxCreate_v2(context: Out<CUcontext>, flags: c_uint, device: CUdevice) {
-        let mut shim = Shim::get()?;
-        check_device(device)?;
-        context.is_wanted()?;
-        let created = shim.contexts.create(flags)?;
-        change_stack(|stack| stack.push(created))?;
-        context.set(handle(Kind::Context, created))
+        create(context, flags, device)
+    }
+
+    fn cuCtxCreate_v3(
+        context: Out<CUcontext>, _params: In<CUexecAffinityParam>, count: c_int, flags: c_uint, device: CUdevice
+    ) {
+        if count == 0 { create(context, flags, device) } else { Err(Code::NOT_SUPPORTED) }
+    }
+
+    fn cuCtxCreate_v4(context: Out<CUcontext>, params: In<CUctxCreateParams>, flags: c_uint, device: CUdevice) {
+        if !params.is_null() {
+            let params = params.get(0)?;
+            if params.exec_affinity_count != 0 || !params.cig.is_null() {
+                return Err(Code::NOT_SUPPORTED);
+            }
+        }
+        create(context, flags, device)
     }
 
     fn cuCtxDestroy_v2(context: CUcontext) {
@@ -160,6 +171,20 @@ entry_points! { CONTEXT:
     fn cuCtxSetCacheConfig(_config: CUfunc_cache) {
         Shim::check_current()
     }
+
+    fn cuCtxResetPersistingL2Cache() {
+        Shim::check_current()
+    }
+}
+
+/// Creates a context and makes it current.
+fn create(context: Out<CUcontext>, flags: c_uint, device: CUdevice) -> Result<(), Code> {
+    let mut shim = Shim::get()?;
+    check_device(device)?;
+    context.is_wanted()?;
+    let created = shim.contexts.create(flags)?;
+    change_stack(|stack| stack.push(created))?;
+    context.set(handle(Kind::Context, created))
 }
 
 /// The number of a context that exists. `None` for null.

@@ -9,12 +9,18 @@ use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use atoll_session::{Code, KernelFacts, active_blocks, available_shared, best_block};
 
-/// Launch attributes that are ignored, since they are hints.
-const IGNORED: [c_uint; 4] = [
+/// Launch attributes that are ignored: hints, and permission to begin before the launch before has
+/// ended.
+const IGNORED: [c_uint; 9] = [
     CU_LAUNCH_ATTRIBUTE_IGNORE,
     CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
     CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
+    CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
     CU_LAUNCH_ATTRIBUTE_PRIORITY,
+    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
+    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+    CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
 ];
 
 entry_points! { LAUNCH:
@@ -71,20 +77,14 @@ entry_points! { LAUNCH:
         grid: Out<c_int>, block: Out<c_int>, function: CUfunction, shared_of_block: CUoccupancyB2DSize,
         shared_bytes: usize, limit: c_int
     ) {
-        let shim = Shim::get()?;
-        let kernel = shim.client.kernel_facts(number(Kind::Kernel, function)?)?;
-        let device = shim.client.facts().clone();
-        // The program's function may call the driver, so the lock must be free.
-        drop(shim);
-        let shared = |threads: u64| match shared_of_block {
-            // SAFETY: the program passes null or a function of this type.
-            Some(shared) => unsafe { shared(threads as c_int) as u64 },
-            None => shared_bytes as u64,
-        };
-        let most = u64::try_from(limit).map_err(|_| Code::INVALID_VALUE)?;
-        let (blocks, threads) = best_block(&device, &kernel, shared, most);
-        grid.set(blocks as c_int)?;
-        block.set(threads as c_int)
+        best(function, shared_of_block, shared_bytes, limit, (grid, block))
+    }
+
+    fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+        grid: Out<c_int>, block: Out<c_int>, function: CUfunction, shared_of_block: CUoccupancyB2DSize,
+        shared_bytes: usize, limit: c_int, _flags: c_uint
+    ) {
+        best(function, shared_of_block, shared_bytes, limit, (grid, block))
     }
 
     fn cuOccupancyAvailableDynamicSMemPerBlock(
@@ -105,6 +105,30 @@ fn occupancy(blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_by
     let kernel = shim.client.kernel_facts(number(Kind::Kernel, function)?)?;
     let threads = u64::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(Code::INVALID_VALUE)?;
     blocks.set(active_blocks(shim.client.facts(), &kernel, threads, shared_bytes as u64) as c_int)
+}
+
+/// Writes the grid and the block with the highest occupancy.
+fn best(
+    function: CUfunction,
+    shared_of_block: CUoccupancyB2DSize,
+    shared_bytes: usize,
+    limit: c_int,
+    (grid, block): (Out<c_int>, Out<c_int>),
+) -> Result<(), Code> {
+    let shim = Shim::get()?;
+    let kernel = shim.client.kernel_facts(number(Kind::Kernel, function)?)?;
+    let device = shim.client.facts().clone();
+    // The program's function may call the driver, so the lock must be free.
+    drop(shim);
+    let shared = |threads: u64| match shared_of_block {
+        // SAFETY: the program passes null or a function of this type.
+        Some(shared) => unsafe { shared(threads as c_int) as u64 },
+        None => shared_bytes as u64,
+    };
+    let most = u64::try_from(limit).map_err(|_| Code::INVALID_VALUE)?;
+    let (blocks, threads) = best_block(&device, &kernel, shared, most);
+    grid.set(blocks as c_int)?;
+    block.set(threads as c_int)
 }
 
 fn launch(

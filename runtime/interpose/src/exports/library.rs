@@ -3,7 +3,7 @@
 
 use super::device::check_device;
 use super::entry_points;
-use super::module::{attribute, param, set_attribute};
+use super::module::{attribute, lasting, param, set_attribute};
 use crate::arguments::{In, Out, Place};
 use crate::handles::{Kind, handle, number};
 use crate::image::image;
@@ -64,6 +64,23 @@ entry_points! { LIBRARY:
     fn cuKernelSetAttribute(wanted: CUfunction_attribute, value: c_int, kernel: CUkernel, device: CUdevice) {
         check_device(device)?;
         set_attribute(number(Kind::Kernel, kernel)?, wanted, value)
+    }
+
+    fn cuKernelGetName(name: Out<*const c_char>, kernel: CUkernel) {
+        name.is_wanted()?;
+        let (_, of) = Shim::get()?.client.kernel_origin(number(Kind::Kernel, kernel)?)?;
+        name.set(lasting(&of)?.as_ptr())
+    }
+
+    fn cuKernelGetLibrary(library: Out<CUlibrary>, kernel: CUkernel) {
+        library.is_wanted()?;
+        let (module, _) = Shim::get()?.client.kernel_origin(number(Kind::Kernel, kernel)?)?;
+        library.set(handle(Kind::Library, module))
+    }
+
+    fn cuKernelSetCacheConfig(kernel: CUkernel, _preference: CUfunc_cache, device: CUdevice) {
+        check_device(device)?;
+        Shim::get()?.client.kernel_facts(number(Kind::Kernel, kernel)?).map(drop)
     }
 
     fn cuKernelGetParamInfo(kernel: CUkernel, index: usize, offset: Out<usize>, size: Out<usize>) {

@@ -104,7 +104,7 @@ entry_points! { MODULE:
 }
 
 /// A name that the program may keep. One copy of each name stays until the process ends.
-fn lasting(name: &str) -> Result<&'static CStr, Code> {
+pub(super) fn lasting(name: &str) -> Result<&'static CStr, Code> {
     static NAMES: Mutex<BTreeSet<&'static CStr>> = Mutex::new(BTreeSet::new());
     let name = CString::new(name).map_err(|_| Code::UNKNOWN)?;
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

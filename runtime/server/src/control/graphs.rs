@@ -166,6 +166,8 @@ impl Control {
             outputs: Vec::new(),
             stages: Vec::new(),
             latency_ns: None,
+            handed_over_bytes: 0,
+            copied_bytes: 0,
             admission: None,
         };
         let model = match graph.callable(&*self.app) {
@@ -206,11 +208,14 @@ impl Control {
             }
         };
         let stages: Vec<GraphStage> = work.works.iter().enumerate().map(describe).collect();
+        let counts = work.counts();
         Ok(GraphReport {
             deadline_us: work.graph.deadline().map(|after| after.0 / 1_000),
             inputs: model.inputs.clone(),
             outputs: model.outputs.clone(),
             latency_ns: latency_ns(&work.graph, &stages),
+            handed_over_bytes: counts.handed_over_bytes,
+            copied_bytes: counts.copied_bytes,
             stages,
             ..empty
         })

@@ -239,7 +239,7 @@ impl Reader<'_> {
         };
         let inputs: Result<Vec<StageInput>, Refusal> = model.inputs.iter().map(read).collect();
         let outputs = outputs.iter().map(|(output, _)| *output).collect();
-        Ok(StageRequest { function: model.key.clone(), inputs: inputs?, outputs: Some(outputs) })
+        Ok(StageRequest { function: model.key.clone(), inputs: inputs?, outputs: Some(outputs), retain: Vec::new() })
     }
 
     /// Reads an input that was attached to the call or is stored as an object.

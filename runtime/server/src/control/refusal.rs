@@ -213,7 +213,7 @@ impl HasRefusalKind for LiveError {
     fn kind(&self) -> RefusalKind {
         match self {
             LiveError::Gone => RefusalKind::NotFound,
-            LiveError::OtherKind { .. } => RefusalKind::BadRequest,
+            LiveError::OtherKind { .. } | LiveError::OnGpu(_) => RefusalKind::BadRequest,
             LiveError::Busy | LiveError::NotReady(_) | LiveError::Share(_) => RefusalKind::Busy,
             LiveError::Suspend(error) => error.kind(),
             LiveError::Memory(error) | LiveError::Refused(error) => error.kind(),

@@ -5,7 +5,7 @@
 use super::code::Module;
 use super::counts::{Counts, TenantSession};
 use super::errors::of_calls;
-use super::facts;
+use super::facts::{self, Limits};
 use super::live::CallError;
 use super::registry::{Entry, Registry};
 use crate::limits::{CUDA_FLUSH_BLOCKS_MAX, CUDA_FLUSH_BYTES_MAX, CUDA_FLUSH_CALLS_MAX, CUDA_VARIABLES_BYTES};
@@ -38,6 +38,8 @@ pub(super) struct EngineBackend {
     pub(super) late: Option<Code>,
     /// Its place among the sessions of its tenant.
     pub(super) seat: TenantSession,
+    /// What launches on its device may have.
+    pub(super) limits: Limits,
 }
 
 /// Collected calls.
@@ -206,7 +208,7 @@ impl Backend for EngineBackend {
     fn kernel(&mut self, module: &Rc<Module>, name: &str) -> Result<(Kernel, KernelFacts), Code> {
         let index = module.kernels().iter().position(|kernel| kernel.name == name).ok_or(Code::NOT_FOUND)?;
         let dynamic_shared_bytes_max = Cell::new(facts::SHARED_BYTES_DEFAULT);
-        let facts = facts::of_kernel(&module.kernels()[index]);
+        let facts = facts::of_kernel(&module.kernels()[index], self.limits.capability);
         Ok((Kernel { module: module.clone(), index, dynamic_shared_bytes_max }, facts))
     }
 
@@ -216,7 +218,7 @@ impl Backend for EngineBackend {
 
     fn set_attribute(&mut self, kernel: &Kernel, attribute: i32, value: i32) -> Result<(), Code> {
         if attribute == MAX_DYNAMIC_SHARED {
-            let bytes = u32::try_from(value).ok().filter(|bytes| *bytes <= facts::SHARED_BYTES_MAX);
+            let bytes = u32::try_from(value).ok().filter(|bytes| *bytes <= self.limits.shared_bytes_max);
             kernel.dynamic_shared_bytes_max.set(bytes.ok_or(Code::INVALID_VALUE)?);
         }
         Ok(())
@@ -257,7 +259,8 @@ impl Backend for EngineBackend {
             return Err(Code::LAUNCH_OUT_OF_RESOURCES);
         }
         let shared_max = kernel.dynamic_shared_bytes_max.get();
-        if shared_bytes > shared_max || described.shared_bytes.saturating_add(shared_bytes) > facts::SHARED_BYTES_MAX {
+        let all_shared = described.shared_bytes.saturating_add(shared_bytes);
+        if shared_bytes > shared_max || all_shared > self.limits.shared_bytes_max {
             return Err(Code::INVALID_VALUE);
         }
         let blocks = grid.iter().map(|size| u64::from(*size)).fold(1, u64::saturating_mul);

@@ -4,7 +4,7 @@ use super::backend::{Collected, EngineBackend};
 use super::code::SessionCode;
 use super::counts::{Counts, TenantSession};
 use super::errors::{of_kernel, of_task};
-use super::facts;
+use super::facts::{self, Limits};
 use super::live::Live;
 use crate::app::App;
 use crate::control::Control;
@@ -12,7 +12,7 @@ use crate::identity::{Principal, Reason};
 use crate::instances::share;
 use crate::limits::{CUDA_BYTES_DEFAULT, CUDA_SESSIONS_MAX, CUDA_SESSIONS_PER_TENANT_MAX, CUDA_VARIABLES_BYTES};
 use atoll_engine::{Class, DeviceId, FlushWork, FunctionKey, InvokeError, ShareClient, Tenant};
-use atoll_fleet::device_named;
+use atoll_fleet::{DeviceTraits, device_named};
 use atoll_session::{Code, Hello, Span, Terms};
 use std::fmt;
 use std::net::SocketAddr;
@@ -89,10 +89,12 @@ pub(super) fn begin(
         let text = format!("tenant `{tenant}` has {CUDA_SESSIONS_PER_TENANT_MAX} sessions, the most of a tenant");
         (Code::DEVICE_UNAVAILABLE, text)
     })?;
-    let device = device(app, terms.device.as_deref())?;
+    let (device, capability) = device(app, terms.device.as_deref())?;
+    let limits = Limits::of(capability);
     let statistics = app.engine.statistics().into_iter().nth(usize::from(device.0));
     let on_device = statistics.map(|statistics| statistics.device).unwrap_or_default();
-    let bytes = memory_bytes(&principal, class, on_device.memory_total_bytes, (&hello, &terms));
+    let room = (on_device.memory_total_bytes, capability.is_some());
+    let bytes = memory_bytes(&principal, class, room, asked(&hello, &terms));
     let number = app.cuda.begun.fetch_add(1, Relaxed);
     let name = format!("cuda session {number}");
     let device_name = app.engine.devices()[usize::from(device.0)].clone();
@@ -102,7 +104,7 @@ pub(super) fn begin(
         engine.clone(),
         &principal.tenant,
         name,
-        (class, device_name.clone()),
+        (class, device_name.clone(), limits.capability),
     );
     let code = code.map_err(|error| (of_kernel(&error), error.to_string()))?;
     let (base, share) = (code.base.clone(), own_share(app, &principal, &code.base, &terms)?);
@@ -138,6 +140,7 @@ pub(super) fn begin(
         broken: None,
         late: None,
         seat,
+        limits,
     };
     // From here on, dropping the backend releases everything. The first task allocates the memory.
     let first = FlushWork::Fill { to: 0, pattern: [0; 8], bytes: bytes.min(8) };
@@ -145,41 +148,70 @@ pub(super) fn begin(
     began.map_err(|error: InvokeError| (of_task(&error), format!("{bytes} bytes of memory: {error}")))?;
     let at = app.engine.memory_address(backend.entry.session());
     backend.memory.at = at.ok_or_else(|| {
-        let text = format!("{device_name} does not run CUDA sessions: it does not know the addresses of its memory");
+        let text = format!(
+            "{device_name} does not run CUDA sessions: no memory is reserved for tenants; start the daemon with \
+             --tenant-memory"
+        );
         (Code::NOT_SUPPORTED, text)
     })?;
     let variables = Span { at: backend.memory.at + bytes, bytes: CUDA_VARIABLES_BYTES };
     backend.entry.with(|live| live.code.set_memory(variables));
-    let facts = facts::of_device(&device_name, on_device.compute_units).write();
+    let facts = facts::of_device(&device_name, on_device.compute_units, limits).write();
     let memory = backend.memory;
     tracing::info!(session = %backend.base, device = device_name, bytes, ?class, "CUDA session begins");
     Ok((backend, memory, facts))
 }
 
-/// The device of a session: the named one, or the first whose compute units are CPU cores.
-fn device(app: &App, name: Option<&str>) -> Result<DeviceId, Refused> {
-    let names = app.engine.devices();
-    let is_cpu = |device: &DeviceId| app.engine.traits().get(usize::from(device.0)).is_some_and(|t| t.is_cpu);
-    match name {
+/// The device of a session, and its compute capability if it is a GPU: the named one, or the first whose
+/// compute units are CPU cores, or the first NVIDIA GPU.
+fn device(app: &App, name: Option<&str>) -> Result<(DeviceId, Option<u32>), Refused> {
+    let (names, traits) = (app.engine.devices(), app.engine.traits());
+    let of = |device: DeviceId| traits.get(usize::from(device.0));
+    let device = match name {
         Some(name) => device_named(names, name).ok_or_else(|| {
             (Code::INVALID_DEVICE, format!("there is no device `{name}`; there are {}", names.join(", ")))
-        }),
-        None => (0..names.len()).map(|at| DeviceId(at as u16)).find(is_cpu).ok_or_else(|| {
-            let text = "sessions of a daemon run on host devices, and this daemon has none; use `atoll run --listen`";
-            (Code::NO_DEVICE, text.to_owned())
-        }),
+        })?,
+        None => {
+            let first = |wanted: fn(&DeviceTraits) -> bool| traits.iter().position(wanted);
+            let found = first(|device| device.is_cpu).or_else(|| first(|device| device.capability.is_some()));
+            let text = "sessions of a daemon run on host devices and NVIDIA GPUs, and this daemon has neither";
+            DeviceId(found.ok_or_else(|| (Code::NO_DEVICE, text.to_owned()))? as u16)
+        }
+    };
+    match of(device) {
+        Some(DeviceTraits { is_cpu: false, capability: None, .. }) => {
+            let text = format!("{} is neither a host device nor an NVIDIA GPU", names[usize::from(device.0)]);
+            Err((Code::NOT_SUPPORTED, text))
+        }
+        traits => Ok((device, traits.and_then(|traits| traits.capability))),
     }
 }
 
+/// The memory in bytes that a session asks for.
+fn asked(hello: &Hello, terms: &Terms) -> Option<u64> {
+    let asked = terms.memory_mib.map(|mib| mib.saturating_mul(1 << 20));
+    asked.or_else(|| (hello.memory_bytes > 0).then_some(hello.memory_bytes))
+}
+
 /// The memory of a session in bytes: what it asks for, or else the default, limited to half of its
-/// tenant's quota and an eighth of the device.
-fn memory_bytes(principal: &Principal, class: Class, device_bytes: u64, (hello, terms): (&Hello, &Terms)) -> u64 {
+/// tenant's quota and an eighth of the device. On a GPU, the fence encloses a session's memory, with
+/// that for variables, so both together are a power of two. Without a wish, they are at most a 32nd of
+/// the device, half of what a tenant gets without a quota.
+fn memory_bytes(principal: &Principal, class: Class, (device_bytes, is_gpu): (u64, bool), asked: Option<u64>) -> u64 {
     let quota = principal.limits.device;
     let quota = if class == Class::BestEffort { quota.all.min(quota.best_effort) } else { quota.all };
-    let asked = terms.memory_mib.map(|mib| mib.saturating_mul(1 << 20));
-    let asked = asked.or_else(|| (hello.memory_bytes > 0).then_some(hello.memory_bytes));
+    let part = if is_gpu { 32 } else { 8 };
+    let default = CUDA_BYTES_DEFAULT.min(quota / 2).min(device_bytes / part);
     // Rounded down to whole pages.
-    asked.unwrap_or(CUDA_BYTES_DEFAULT.min(quota / 2).min(device_bytes / 8)).clamp(4096, 1 << 42) / 4096 * 4096
+    let bytes = asked.unwrap_or(default).clamp(4096, 1 << 42) / 4096 * 4096;
+    if !is_gpu {
+        return bytes;
+    }
+    let all = match asked {
+        Some(_) => (bytes + CUDA_VARIABLES_BYTES).next_power_of_two(),
+        None => 1 << bytes.ilog2(),
+    };
+    all.max(2 * CUDA_VARIABLES_BYTES) - CUDA_VARIABLES_BYTES
 }
 
 /// Sets the share that a session asks for.

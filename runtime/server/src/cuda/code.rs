@@ -2,7 +2,6 @@
 //! when it is first launched.
 
 use super::errors::{INVALID_PTX, UNSUPPORTED_PTX_VERSION, of_kernel};
-use super::facts::CAPABILITY;
 use super::warm::{ReadText, Warm, text_digest};
 use crate::code::CodeError;
 use crate::compiler::{LaunchShape, ModuleKernel, ModuleVariable};
@@ -64,6 +63,8 @@ pub(super) struct SessionCode {
     pub(super) base: FunctionKey,
     class: Class,
     pub(super) device: String,
+    /// The compute capability of the device.
+    capability: u32,
     modules: u32,
     /// The texts of its modules.
     texts: Vec<Weak<Text>>,
@@ -91,7 +92,7 @@ impl SessionCode {
         engine: Arc<dyn Inference>,
         tenant: &Tenant,
         name: String,
-        (class, device): (Class, String),
+        (class, device, capability): (Class, String, u32),
     ) -> Result<SessionCode, DeployError> {
         let folder = tempfile::tempdir().map_err(|source| EngineError::Os { what: "make a folder", source })?;
         let base = FunctionKey { tenant: tenant.clone(), name };
@@ -105,6 +106,7 @@ impl SessionCode {
             base,
             class,
             device,
+            capability,
             modules,
             texts: Vec::new(),
             has_traps,
@@ -150,7 +152,7 @@ impl SessionCode {
     /// Reads an image of a program. Also returns the initial contents of its variables.
     pub(super) fn module(&mut self, image: &[u8]) -> Result<(Module, Contents), LoadFailure> {
         let failure = |code, log: String| LoadFailure { code, log };
-        let text = self.text(text(image)?)?;
+        let text = self.text(text(image, self.capability)?)?;
         self.modules += 1;
         self.has_traps |= text.0.has_traps;
         let mut module = Module { number: self.modules, text, spans: Vec::new() };
@@ -282,7 +284,8 @@ impl SessionCode {
 
     fn load(&self, key: &FunctionKey, ptx: &str, shape: LaunchShape<'_>) -> Result<Arc<Bundle>, DeployError> {
         let file = self.folder.path().join("kernel.kg");
-        let bundle = self.deployed.session_code(&key.tenant, ptx, shape, &file)?;
+        let kind = self.device.split(':').next().unwrap_or_default();
+        let bundle = self.deployed.session_code(&key.tenant, ptx, (shape, kind), &file)?;
         self.load_bundle(key, bundle.clone())?;
         Ok(bundle)
     }
@@ -314,10 +317,10 @@ fn unload(engine: &dyn Inference, key: &FunctionKey) {
     }
 }
 
-/// The PTX of an image.
-fn text(image: &[u8]) -> Result<String, LoadFailure> {
+/// The PTX of an image for a device of this compute capability.
+fn text(image: &[u8], capability: u32) -> Result<String, LoadFailure> {
     let failure = |code, log: &str| LoadFailure { code, log: log.to_owned() };
-    let text = atoll_session::ptx(image, CAPABILITY).map_err(|error| match error {
+    let text = atoll_session::ptx(image, capability).map_err(|error| match error {
         NoPtx::MachineCode => {
             failure(Code::INVALID_IMAGE, "the image has only machine code; sessions of a daemon need PTX")
         }
@@ -339,8 +342,8 @@ mod tests {
 
     #[test]
     fn only_texts_are_taken() {
-        assert_eq!(text(b".version 7.0\0rest").map(|text| text.len()), Ok(12));
-        let code = |image: &[u8]| text(image).map(drop).map_err(|failure| failure.code);
+        assert_eq!(text(b".version 7.0\0rest", 90).map(|text| text.len()), Ok(12));
+        let code = |image: &[u8]| text(image, 90).map(drop).map_err(|failure| failure.code);
         assert_eq!(code(b"\x7fELF\x02\x01"), Err(Code::INVALID_IMAGE));
         assert_eq!(code(b"\xff\xfe"), Err(INVALID_PTX));
         assert_eq!(code(b"// 1\n.version 99.0\n"), Err(UNSUPPORTED_PTX_VERSION));

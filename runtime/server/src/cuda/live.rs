@@ -62,6 +62,8 @@ pub(crate) enum LiveError {
     Busy,
     #[error("{to} is of another kind than {from}; a session moves only to a device of the same kind")]
     OtherKind { from: String, to: String },
+    #[error("a session on {0} does not move: other GPUs have other addresses")]
+    OnGpu(String),
     #[error("{0} is drained or lost")]
     NotReady(String),
     #[error(transparent)]
@@ -150,6 +152,9 @@ impl Live {
         let kind = |device: DeviceId| traits.get(usize::from(device.0)).map(|traits| &traits.kind);
         if kind(device) != kind(self.device()) {
             return Err(LiveError::OtherKind { from: name(self.device()), to: name(device) });
+        }
+        if traits.get(usize::from(self.device().0)).is_some_and(|traits| traits.capability.is_some()) {
+            return Err(LiveError::OnGpu(name(self.device())));
         }
         let state = status.devices.get(usize::from(device.0)).copied().unwrap_or_default();
         if state.is_drained || state.is_lost { Err(LiveError::NotReady(name(device))) } else { Ok(()) }

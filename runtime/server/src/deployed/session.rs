@@ -15,13 +15,13 @@ impl Deployed {
     }
 
     /// The code of a kernel of a CUDA session. It is read and compiled in the compiler's jail, with
-    /// a fence for every tenant, because nothing checks the parameters of its launches. The bundle
-    /// for it is written to `file`. Blocks.
+    /// a fence for every tenant, because nothing checks the parameters of its launches. `kind` is the
+    /// kind of the device. The bundle is written to `file`. Blocks.
     pub(crate) fn session_code(
         &self,
         tenant: &Tenant,
         ptx: &str,
-        shape: LaunchShape<'_>,
+        (shape, kind): (LaunchShape<'_>, &str),
         file: &Path,
     ) -> Result<Arc<Bundle>, DeployError> {
         if !self.trust_tenants && !tenant.is_local() {
@@ -29,7 +29,7 @@ impl Deployed {
         }
         let rights = self.session_rights(tenant);
         let kernel = self.gate.launch_source(tenant, rights, ptx, shape)?;
-        let packed = self.gate.compiler().and_then(|compiler| compiler.pack_launch(&kernel, shape, file));
+        let packed = self.gate.compiler().and_then(|compiler| compiler.pack_launch(&kernel, shape, kind, file));
         packed.map_err(CodeError::Compile)?;
         Ok(self.gate.admit(tenant, rights, Bundle::open(file)?, None, &|_| ())?)
     }

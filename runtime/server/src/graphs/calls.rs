@@ -24,4 +24,8 @@ pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<InvocationResult
 pub(crate) trait Stages: Send + Sync {
     /// Calls a function. Cancels it if the answer is dropped.
     fn call(&self, call: StageCall) -> Answer<'_>;
+
+    /// Whether a call of a function may be bound to a device because inputs are there: the device
+    /// has the function and takes requests, and no instance elsewhere is to serve the call.
+    fn may_bind(&self, model: &Model, class: Class, device: DeviceId) -> bool;
 }

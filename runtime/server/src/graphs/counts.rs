@@ -19,6 +19,10 @@ pub(crate) struct Counts {
     pub(crate) input_ns: u64,
     pub(crate) compute_ns: u64,
     pub(crate) output_ns: u64,
+    /// Bytes of functions' inputs that other functions made, of all requests: taken from memory of
+    /// the device, and copied through host memory.
+    pub(crate) handed_over_bytes: u64,
+    pub(crate) copied_bytes: u64,
 }
 
 impl Counts {
@@ -53,6 +57,13 @@ impl GraphCounts {
     /// Counts a request that was not admitted as failed.
     pub(super) fn note_rejection(&self, took: Duration) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).note_failure(took);
+    }
+
+    /// Counts inputs of a function that other functions made.
+    pub(super) fn note_moved(&self, handed_over: u64, copied: u64) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.handed_over_bytes += handed_over;
+        counts.copied_bytes += copied;
     }
 
     pub(crate) fn get(&self) -> Counts {

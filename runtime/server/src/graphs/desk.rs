@@ -48,7 +48,7 @@ pub(crate) struct Desk {
     pub(crate) counts: DeskCounts,
 }
 
-/// Counts of requests to graphs, by outcome.
+/// Counts of requests to graphs, by outcome, and of their intermediate results.
 #[derive(Debug, Default)]
 pub(crate) struct DeskCounts {
     /// Admitted, with reserved devices.
@@ -59,6 +59,10 @@ pub(crate) struct DeskCounts {
     pub(crate) unlimited: AtomicU64,
     /// Admitted, and not answered before their deadline.
     pub(crate) late: AtomicU64,
+    /// Bytes of functions' inputs that other functions made: taken from memory of the device, and
+    /// copied through host memory.
+    pub(crate) handed_over_bytes: AtomicU64,
+    pub(crate) copied_bytes: AtomicU64,
     /// Rejected, by [`Reason::index`].
     rejected: [AtomicU64; Reason::LABELS.len()],
 }

@@ -14,6 +14,7 @@ mod costs;
 mod counts;
 mod desk;
 mod ensemble;
+mod intermediates;
 mod manifest;
 mod nesting;
 mod processes;

@@ -1,21 +1,20 @@
 //! Runs a request through a graph. A stage starts as soon as its inputs exist; independent stages
-//! run at the same time. Intermediate tensors stay in the daemon.
+//! run at the same time. Intermediate tensors stay in the daemon, or on the devices.
 
-use super::calls::{StageCall, Stages};
+mod start;
+
+use super::calls::Stages;
 use super::costs::{Decision, Ran, Rejected};
 use super::desk::{Call, Limits, Ticket, Turn, next_call};
-use super::stage::{Held, StageResult, StageWork, check_form, check_input, no_room, placed, run_builtin, run_program};
+use super::intermediates::{Held, Intermediate};
+use super::stage::{StageResult, StageWork, check_form, check_input, no_room};
 use super::work::GraphWork;
 use crate::bodies::BodyRoom;
 use crate::inference::{invoke, passed};
 use crate::model::Model;
 use crate::running::Permit;
 use atoll_core::graphs::{Condition, Cost, GraphOutput, Next, Progress, Source};
-use atoll_core::placement::Why;
-use atoll_engine::{
-    ChainRequest, Class, DeviceId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor,
-    StageInput, StageRequest,
-};
+use atoll_engine::{Class, DeviceId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError, OutputTensor};
 use atoll_fleet::Inference;
 use atoll_protocol::{DataType, TensorMetadata, to_f64};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,6 +88,10 @@ pub(crate) async fn run_graph(
         terms,
         inputs: inputs.into_iter().map(Arc::new).collect(),
         outputs: vec![Vec::new(); work.works.len()],
+        remaking: BTreeSet::new(),
+        remade: BTreeSet::new(),
+        unbound: BTreeSet::new(),
+        stalled: BTreeSet::new(),
         progress,
         ticket,
         measures,
@@ -129,6 +132,10 @@ struct Ended {
     /// The device that the stage was bound to; `None` if any could run it.
     given_to: Option<DeviceId>,
     is_planned: bool,
+    /// Whether it was bound to the device because an input was there.
+    follows_input: bool,
+    /// Bytes of its inputs that other functions made.
+    intermediate_bytes: u64,
     took: Duration,
     result: Result<StageResult, InvokeError>,
 }
@@ -152,7 +159,15 @@ struct Run<'a> {
     terms: Terms,
     inputs: Vec<Held>,
     /// The outputs by stage and index. Only outputs that are used are kept.
-    outputs: Vec<Vec<Option<Held>>>,
+    outputs: Vec<Vec<Intermediate>>,
+    /// Stages that run again, since their outputs are lost.
+    remaking: BTreeSet<usize>,
+    /// Stages whose inputs were made again.
+    remade: BTreeSet<usize>,
+    /// Stages that are not bound to the device of an input any more.
+    unbound: BTreeSet<usize>,
+    /// Stages that wait for inputs that are made again.
+    stalled: BTreeSet<usize>,
     progress: Progress,
     /// Its reservations, if it has any. Dropped before `tasks`, so that the end of a stage in
     /// flight starts no further stage.
@@ -179,6 +194,7 @@ impl Run<'_> {
                         let runs = self.condition(stage).map_err(|error| self.of_stage(stage, error))?;
                         self.ticket.iter().for_each(|ticket| ticket.decided(stage, runs));
                         self.progress.decided(&self.work.graph, stage, runs, &mut next);
+                        self.release_inputs(stage);
                     }
                     Next::Run(stage) => self.begin(stage)?,
                 }
@@ -186,21 +202,21 @@ impl Run<'_> {
             if self.progress.is_done() {
                 return self.result();
             }
-            let Ended { stage, version, given_to, is_planned, took, result } = self.next_end().await?;
-            if let StageWork::Function(callee) = &self.work.works[stage] {
-                callee.version(version).note(result.is_ok(), took);
+            let ended = self.next_end().await?;
+            if let StageWork::Function(callee) = &self.work.works[ended.stage] {
+                callee.version(ended.version).note(ended.result.is_ok(), ended.took);
             }
-            let result = match result {
-                Err(_) if self.may_run_elsewhere(given_to, is_planned) => {
-                    self.start(stage, Place::default())?;
-                    continue;
-                }
-                other => other.map_err(|error| self.of_stage(stage, error))?,
-            };
-            let StageResult { outputs, timing, preemptions, cold_start, device } = result;
+            if self.runs_again(&ended) {
+                self.start(ended.stage, Place::default())?;
+                continue;
+            }
+            let Ended { stage, given_to, is_planned, intermediate_bytes, took, result, .. } = ended;
+            let result = result.map_err(|error| self.of_stage(stage, error))?;
+            let StageResult { outputs, timing, preemptions, cold_start, device, handed_over_bytes } = result;
+            self.work.note_moved(handed_over_bytes, intermediate_bytes.saturating_sub(handed_over_bytes));
             let ran = Ran { stage, device, given_to, took, timing, cold_start, is_planned };
             self.work.costs.note(&self.work.works[stage], &ran);
-            self.hold(outputs.iter().flatten().map(|tensor| tensor.bytes.len()).sum())?;
+            self.hold(outputs.iter().map(Intermediate::bytes).sum())?;
             self.outputs[stage] = outputs;
             self.preemptions += preemptions;
             self.cold_start |= cold_start;
@@ -208,7 +224,12 @@ impl Run<'_> {
             self.timing.input_ns += timing.input_ns;
             self.timing.compute_ns += timing.compute_ns;
             self.timing.output_ns += timing.output_ns;
+            if self.remaking.remove(&stage) {
+                self.start_stalled()?;
+                continue;
+            }
             self.progress.ended(&self.work.graph, stage, &mut next);
+            self.release_inputs(stage);
         }
     }
 
@@ -272,6 +293,18 @@ impl Run<'_> {
         self.start(stage, place)
     }
 
+    /// Whether a stage that has ended has failed and runs again: on another device, or with inputs
+    /// that are made again.
+    fn runs_again(&mut self, ended: &Ended) -> bool {
+        let Err(error) = &ended.result else { return false };
+        // A pool would have sent it to another device.
+        let is_given_back = matches!(error, InvokeError::Unavailable(_) | InvokeError::ExecutorLost(_));
+        if ended.follows_input && is_given_back {
+            return self.unbound.insert(ended.stage);
+        }
+        self.may_run_elsewhere(ended.given_to, ended.is_planned) || self.lost_its_inputs(ended.stage)
+    }
+
     /// Whether a failed stage may run on another device. True if the device that it was bound to is
     /// now lost, or is drained and the request has no reservation under a price limit.
     fn may_run_elsewhere(&self, given_to: Option<DeviceId>, is_planned: bool) -> bool {
@@ -280,74 +313,6 @@ impl Run<'_> {
         let states = self.engine.devices_state().devices;
         let is_kept = is_planned && self.terms.is_bound;
         states.get(usize::from(device.0)).is_some_and(|state| state.is_lost || (state.is_drained && !is_kept))
-    }
-
-    fn start(&mut self, stage: usize, place: Place) -> Result<(), InvokeError> {
-        let inputs = &self.work.graph.stages()[stage].inputs;
-        let inputs: Vec<Held> = inputs.iter().map(|source| self.tensor(*source)).collect();
-        let remaining = self.terms.ends.map(|ends| ends.saturating_duration_since(Instant::now()));
-        if remaining == Some(Duration::ZERO) {
-            return Err(InvokeError::DeadlineExceeded);
-        }
-        let Place { device, turn } = place;
-        let work = self.work.clone();
-        let begun = Instant::now();
-        let version = match &self.work.works[stage] {
-            StageWork::Function(callee) => callee.choose(&self.id),
-            StageWork::Builtin(_) | StageWork::Program(_) => 0,
-        };
-        let ended = move |result, turn: Option<Turn>| Ended {
-            stage,
-            version,
-            given_to: device,
-            is_planned: turn.is_some(),
-            took: begun.elapsed(),
-            result,
-        };
-        let class = self.terms.class;
-        let model = match &self.work.works[stage] {
-            StageWork::Function(callee) => callee.version(version).current()?,
-            StageWork::Builtin(builtin) => {
-                let builtin = *builtin;
-                self.tasks.spawn(async move { ended(run_builtin(builtin, class, &work.shared, inputs).await, turn) });
-                return Ok(());
-            }
-            StageWork::Program(stage) => {
-                let stage = stage.clone();
-                self.tasks.spawn(async move { ended(run_program(stage, class, &work.shared, inputs).await, turn) });
-                return Ok(());
-            }
-        };
-        let used = self.work.used[stage].clone();
-        self.hold(inputs.iter().map(|input| input.bytes.len()).sum())?;
-        let inputs = inputs.into_iter().map(|held| StageInput::Tensor(Arc::unwrap_or_clone(held)));
-        let request = ChainRequest {
-            stages: vec![StageRequest {
-                function: model.key.clone(),
-                inputs: inputs.collect(),
-                outputs: Some(used.clone()),
-            }],
-            class: Some(class),
-            priority: self.terms.priority,
-            instance: None,
-            deadline: remaining,
-            times_launches: false,
-        };
-        let why = if turn.is_some() { Why::Reserved } else { Why::Measured };
-        let device = device.map(|device| (device, why));
-        let permit = self.permit.clone();
-        let call = StageCall { model: model.clone(), class, request, device, permit };
-        let stages = self.stages.clone();
-        self.tasks.spawn(async move {
-            let answer = stages.call(call).await;
-            let result = answer.map(|result| {
-                let InvocationResult { outputs, timing, preemptions, cold_start, device, .. } = result;
-                let outputs = placed(&model.outputs, &used, outputs);
-                StageResult { outputs, timing, preemptions, cold_start, device: Some(device) }
-            });
-            ended(result, turn)
-        });
-        Ok(())
     }
 
     /// Reserves memory for more tensors of the run.
@@ -360,7 +325,8 @@ impl Run<'_> {
         match self.progress.resolve(&self.work.graph, source) {
             Source::Input(input) => self.inputs[input].clone(),
             Source::Output { stage, output } => {
-                self.outputs[stage][output].clone().expect("a used output of a stage that has ended is held")
+                let made = self.outputs[stage][output].host.clone();
+                made.expect("an output that the daemon needs is in its memory")
             }
         }
     }
@@ -422,6 +388,8 @@ impl Run<'_> {
         let outputs = wanted.map(output).collect::<Result<_, String>>();
         Ok(InvocationResult {
             outputs: outputs.map_err(InvokeError::BadInput)?,
+            retained: Vec::new(),
+            handed_over_bytes: 0,
             timing: self.timing,
             entered_ns: 0,
             preemptions: self.preemptions,

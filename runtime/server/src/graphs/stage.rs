@@ -2,6 +2,7 @@
 
 use super::builtin::{Builtin, View};
 use super::counts::GraphCounts;
+use super::intermediates::{Held, Intermediate};
 use super::manifest::programs::ProgramWork;
 use super::processes::{Numbered, StageProcesses, next_id};
 use super::turns::BuiltinTurns;
@@ -121,6 +122,12 @@ impl Callee {
         self.first().devices.iter().copied().filter(is_common).collect()
     }
 
+    /// Whether a version takes sizes of other tensors from the elements of an input, which then has
+    /// to be in host memory.
+    pub(super) fn takes_sizes_from(&self, input: usize) -> bool {
+        self.models().any(|model| model.sizing_inputs.contains(&input))
+    }
+
     /// Bytes of the constants of the largest version.
     pub(super) fn constant_bytes(&self) -> u64 {
         self.models().map(|model| model.constant_bytes).max().unwrap_or(0)
@@ -170,24 +177,14 @@ pub(crate) struct Shared {
 
 /// The result of a stage, with its outputs by index.
 pub(super) struct StageResult {
-    pub(super) outputs: Vec<Option<Held>>,
+    pub(super) outputs: Vec<Intermediate>,
     pub(super) timing: InvocationTiming,
     pub(super) preemptions: u32,
     pub(super) cold_start: bool,
     /// `None` for a built-in or CPU stage.
     pub(super) device: Option<DeviceId>,
-}
-
-/// A tensor of a run.
-pub(super) type Held = Arc<InputTensor>;
-
-/// The outputs of a stage by index; `None` for those that are not used.
-pub(super) fn placed(metadata: &[TensorMetadata], used: &[usize], outputs: Vec<OutputTensor>) -> Vec<Option<Held>> {
-    let mut places: Vec<Option<Held>> = vec![None; metadata.len()];
-    for (&output, OutputTensor { shape, bytes }) in used.iter().zip(outputs) {
-        places[output] = Some(Arc::new(InputTensor { dtype: dtype_of(metadata[output].datatype), shape, bytes }));
-    }
-    places
+    /// Bytes of its inputs that it took from memory of the device.
+    pub(super) handed_over_bytes: u64,
 }
 
 pub(super) fn no_room() -> InvokeError {
@@ -265,12 +262,12 @@ pub(super) async fn run_builtin(
     };
     let outputs = outputs.map_err(InvokeError::BadInput)?;
     let held = |(OutputTensor { shape, bytes }, datatype): (OutputTensor, &DataType)| {
-        Some(Arc::new(InputTensor { dtype: dtype_of(*datatype), shape, bytes }))
+        Intermediate::in_host_memory(InputTensor { dtype: dtype_of(*datatype), shape, bytes })
     };
     let compute_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let timing = InvocationTiming { compute_ns, ..InvocationTiming::default() };
     let outputs = outputs.into_iter().zip(builtin.output_types()).map(held).collect();
-    Ok(StageResult { outputs, timing, preemptions: 0, cold_start: false, device: None })
+    Ok(StageResult { outputs, timing, preemptions: 0, cold_start: false, device: None, handed_over_bytes: 0 })
 }
 
 /// Runs a CPU stage in the process of its tenant.
@@ -312,12 +309,13 @@ pub(super) async fn run_program(
             return Err(InvokeError::BadInput(text));
         }
         let dtype = dtype_of(form.datatype);
-        held.push(Some(Arc::new(InputTensor { dtype, shape: tensor.form.shape, bytes: tensor.bytes })));
+        let tensor = InputTensor { dtype, shape: tensor.form.shape, bytes: tensor.bytes };
+        held.push(Intermediate::in_host_memory(tensor));
     }
     stage.calls.fetch_add(1, Ordering::Relaxed);
     stage.ns.fetch_add(compute_ns, Ordering::Relaxed);
     let timing = InvocationTiming { queue_ns, compute_ns, ..InvocationTiming::default() };
-    Ok(StageResult { outputs: held, timing, preemptions: 0, cold_start: false, device: None })
+    Ok(StageResult { outputs: held, timing, preemptions: 0, cold_start: false, device: None, handed_over_bytes: 0 })
 }
 
 /// The form of an input; `None` if its type is not the declared one.

@@ -7,10 +7,11 @@ use super::stage::{Shared, StageWork};
 use crate::inference::blocking;
 use crate::model::Model;
 use atoll_core::graphs::{Graph, Source};
-use atoll_engine::DeviceId;
+use atoll_engine::{DeviceId, Retain};
 use atoll_protocol::TensorMetadata;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a request waits for the plans of its graph. After that it runs without a plan.
@@ -22,6 +23,8 @@ pub(crate) struct GraphWork {
     pub(crate) works: Vec<StageWork>,
     /// For each stage the indices of the outputs that are used, ascending.
     pub(super) used: Vec<Vec<usize>>,
+    /// For each stage the outputs to leave on the device of its function.
+    pub(super) retain: Vec<Vec<Retain>>,
     /// The most functions that a request runs at one time.
     width: u64,
     pub(super) shared: Shared,
@@ -47,7 +50,18 @@ impl GraphWork {
             outputs.dedup();
         }
         let width = graph.width(|stage| matches!(works[stage], StageWork::Function(_))) as u64;
-        GraphWork { graph, works, used, width, shared, costs, unnamed: AtomicU64::new(0) }
+        let retain = to_retain(&graph, &works);
+        GraphWork { graph, works, used, retain, width, shared, costs, unnamed: AtomicU64::new(0) }
+    }
+
+    /// Counts inputs of a function that other functions made: bytes that it took from memory of its
+    /// device, and bytes that were copied through host memory.
+    pub(super) fn note_moved(&self, handed_over: u64, copied: u64) {
+        self.shared.counts.note_moved(handed_over, copied);
+        if let Some(desk) = self.costs.desk() {
+            desk.counts.handed_over_bytes.fetch_add(handed_over, Ordering::Relaxed);
+            desk.counts.copied_bytes.fetch_add(copied, Ordering::Relaxed);
+        }
     }
 
     /// How many invocations a request counts as: the most that it has at one time, at least one.
@@ -94,4 +108,43 @@ impl GraphWork {
     pub(crate) fn outputs(&self) -> Vec<TensorMetadata> {
         self.graph.outputs().iter().map(|output| metadata(&output.tensor)).collect()
     }
+}
+
+/// For each stage, the outputs to leave on the device of its function: those that another function on
+/// that device takes. They are also read to host memory if anything in the daemon needs them: a
+/// built-in or CPU stage, a condition, a substitute, or the client.
+fn to_retain(graph: &Graph, works: &[StageWork]) -> Vec<Vec<Retain>> {
+    let (mut of_functions, mut of_host) = (BTreeSet::new(), BTreeSet::new());
+    for (stage, work) in graph.stages().iter().zip(works) {
+        let value = stage.when.iter().map(|condition| condition.value);
+        of_host.extend(value.chain(stage.otherwise.iter().flatten().copied()).filter_map(output));
+        for (input, source) in stage.inputs.iter().enumerate() {
+            let Some((maker, made)) = output(*source) else { continue };
+            match are_on_one_device(&works[maker], work, input) {
+                true => of_functions.insert((maker, made)),
+                false => of_host.insert((maker, made)),
+            };
+        }
+    }
+    of_host.extend(graph.outputs().iter().filter_map(|wanted| output(wanted.source)));
+    let mut retain = vec![Vec::new(); works.len()];
+    for (maker, output) in of_functions {
+        retain[maker].push(Retain { output, with_bytes: of_host.contains(&(maker, output)) });
+    }
+    retain
+}
+
+/// The stage and the index of an output.
+fn output(source: Source) -> Option<(usize, usize)> {
+    match source {
+        Source::Output { stage, output } => Some((stage, output)),
+        Source::Input(_) => None,
+    }
+}
+
+/// Whether a device has the functions of two stages, and the second one takes this input from it.
+fn are_on_one_device(maker: &StageWork, taker: &StageWork, input: usize) -> bool {
+    let (StageWork::Function(maker), StageWork::Function(taker)) = (maker, taker) else { return false };
+    let devices = taker.devices();
+    !taker.takes_sizes_from(input) && maker.devices().iter().any(|device| devices.contains(device))
 }

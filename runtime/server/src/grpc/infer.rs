@@ -7,6 +7,7 @@ use crate::app::App;
 use crate::identity::Principal;
 use crate::model::Model;
 use crate::otlp::Arrival;
+use crate::requests::answers::{Answers, answers};
 use crate::requests::error::RequestError;
 use crate::requests::infer::{Checked, finish, run};
 use crate::requests::shared_memory::{fetch, fetch_weight};
@@ -36,6 +37,11 @@ pub(super) fn prepare(sender: &Sender, message: ModelInferRequest) -> Result<(Ar
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
     checked.terms.limit(sender.deadline.map(left).map(|left| left.max(Duration::from_nanos(1))));
     Ok((model, checked))
+}
+
+/// Runs a request with several answers.
+pub(super) fn several(sender: Sender, model: Arc<Model>, checked: Checked, arrival: Arrival) -> Answers {
+    answers(sender.app, sender.caller, model, checked, arrival)
 }
 
 /// Runs a request.

@@ -6,21 +6,26 @@
 //! answer and the stream continues. With the metadata `triton_grpc_error: true`, an error ends the
 //! stream with a status.
 //!
-//! Each request has one answer, which is marked as the last one. Clients of a decoupled model may
-//! ask for the mark in an answer of its own, without outputs.
+//! A request has one answer, unless its model generates tokens: then it has one for each token, and
+//! these are sent as soon as they are made, between the answers to other requests. The last answer
+//! to a request is marked. Clients of a decoupled model may ask for the mark in an answer of its
+//! own, without outputs.
 
 use super::convert;
 use super::frames::Rooms;
-use super::infer::{Sender, answer, prepare};
+use super::infer::{Sender, answer, prepare, several};
 use super::proto::inference::infer_parameter::ParameterChoice;
 use super::proto::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use crate::bodies::BodyRoom;
 use crate::limits::REQUESTS_PER_STREAM_MAX;
+use crate::model::Model;
 use crate::otlp::Arrival;
 use crate::progress::{Answering, Progress};
+use crate::requests::answers::Part;
 use crate::requests::error::RequestError;
+use crate::requests::infer::Checked;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{FuturesOrdered, StreamExt, unfold};
+use futures_util::stream::{BoxStream, FuturesOrdered, SelectAll, StreamExt, unfold};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,12 +41,24 @@ const EMPTY_FINAL: &str = "triton_enable_empty_final_response";
 /// The answers of a stream.
 pub(super) type Answers = Pin<Box<dyn Stream<Item = Result<ModelStreamInferResponse, Status>> + Send>>;
 
-/// What became of a request.
+/// An answer to a request.
 struct Outcome {
     id: String,
     answer: Result<ModelInferResponse, RequestError>,
-    /// Whether an answer without outputs follows.
+    /// Whether it is the last one. An error always is.
+    is_last: bool,
+    /// Whether an answer without outputs follows the last one.
     has_empty_final: bool,
+}
+
+/// A request that is about to run, and what its answers need.
+struct Beginning {
+    sender: Sender,
+    arrival: Arrival,
+    id: String,
+    has_empty_final: bool,
+    /// Held until the last answer.
+    held: (Option<BodyRoom>, Answering),
 }
 
 /// A stream of requests.
@@ -57,7 +74,14 @@ pub(super) struct Requests {
 
 /// Answers a stream of requests. Dropping the answers cancels the requests that run.
 pub(super) fn answers(requests: Requests) -> Answers {
-    let running = Running { requests, running: FuturesOrdered::new(), waiting: None, empty_final: None, end: None };
+    let running = Running {
+        requests,
+        running: FuturesOrdered::new(),
+        generating: SelectAll::new(),
+        waiting: None,
+        empty_final: None,
+        end: None,
+    };
     Box::pin(unfold(Some(running), |running| async move {
         let mut running = running?;
         match running.next().await? {
@@ -70,9 +94,11 @@ pub(super) fn answers(requests: Requests) -> Answers {
 struct Running {
     requests: Requests,
     running: FuturesOrdered<BoxFuture<'static, Outcome>>,
+    /// Requests with several answers. Each is a sequence of its own, so none of them waits.
+    generating: SelectAll<BoxStream<'static, Outcome>>,
     /// A request that starts a sequence and waits until all earlier requests are answered.
     waiting: Option<BoxFuture<'static, Outcome>>,
-    /// The last answer to a request whose other answer has been sent.
+    /// The last answer to a request whose other answers have been sent.
     empty_final: Option<ModelStreamInferResponse>,
     /// How the stream ends once all requests are answered; `None` while the client may send more.
     end: Option<Result<(), Status>>,
@@ -88,40 +114,45 @@ impl Running {
             if self.running.is_empty() {
                 if let Some(request) = self.waiting.take() {
                     self.running.push_back(request);
-                } else if let Some(end) = self.end.take() {
+                } else if self.generating.is_empty()
+                    && let Some(end) = self.end.take()
+                {
                     return end.err().map(Err);
                 }
             }
-            let reads = self.end.is_none() && self.waiting.is_none() && self.running.len() < REQUESTS_PER_STREAM_MAX;
+            let count = self.running.len() + self.generating.len();
+            let reads = self.end.is_none() && self.waiting.is_none() && count < REQUESTS_PER_STREAM_MAX;
             tokio::select! {
                 biased;
                 Some(outcome) = self.running.next() => return Some(self.answer(outcome)),
+                Some(outcome) = self.generating.next() => return Some(self.answer(outcome)),
                 message = self.requests.messages.message(), if reads => match message {
                     Ok(Some(message)) => self.begin(message),
                     Ok(None) => self.end = Some(Ok(())),
                     Err(status) => self.end = Some(Err(status)),
                 },
+                // The last request with several answers has ended.
+                else => {}
             }
         }
     }
 
     fn begin(&mut self, message: ModelInferRequest) {
-        let (room, sender) = (self.requests.rooms.take(), self.requests.sender.clone());
-        let answering = self.requests.progress.answer();
+        let sender = self.requests.sender.clone();
+        let held = (self.requests.rooms.take(), self.requests.progress.answer());
         let arrival = Arrival { at: Instant::now(), ..sender.arrival };
         let (id, asks_for_empty_final) = (message.id.clone(), asks_for_empty_final(&message));
         let prepared = prepare(&sender, message);
         let is_decoupled = prepared.as_ref().is_ok_and(|(model, _)| model.is_decoupled());
         let starts = prepared.as_ref().is_ok_and(|(_, checked)| checked.terms.starts_sequence());
-        let request: BoxFuture<'static, Outcome> = Box::pin(async move {
-            let (_room, _answering): (Option<BodyRoom>, Answering) = (room, answering);
-            let answered = async {
-                let (model, checked) = prepared?;
-                answer(&sender, &model, checked, arrival).await
-            };
-            let answer = answered.await.map(convert::response);
-            Outcome { id, answer, has_empty_final: is_decoupled && asks_for_empty_final }
-        });
+        let has_empty_final = is_decoupled && asks_for_empty_final;
+        let beginning = Beginning { sender, arrival, id, has_empty_final, held };
+        let request = match prepared {
+            Ok((model, checked)) if model.decoder.is_some() => {
+                return self.generating.push(beginning.answers(model, checked));
+            }
+            prepared => beginning.answer(prepared),
+        };
         if starts && !self.running.is_empty() {
             self.waiting = Some(request);
         } else {
@@ -130,11 +161,11 @@ impl Running {
     }
 
     fn answer(&mut self, outcome: Outcome) -> Result<ModelStreamInferResponse, Status> {
-        let Outcome { id, answer, has_empty_final } = outcome;
+        let Outcome { id, answer, is_last, has_empty_final } = outcome;
         let (error_message, mut response) = match answer {
-            Ok(mut response) if has_empty_final => {
+            Ok(mut response) if has_empty_final || !is_last => {
                 mark(&mut response, false);
-                self.empty_final = Some(empty_final(&response));
+                self.empty_final = is_last.then(|| empty_final(&response));
                 return Ok(ModelStreamInferResponse { error_message: String::new(), infer_response: Some(response) });
             }
             Ok(response) => (String::new(), response),
@@ -144,6 +175,33 @@ impl Running {
         };
         mark(&mut response, true);
         Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })
+    }
+}
+
+impl Beginning {
+    /// Runs a request with one answer.
+    fn answer(self, prepared: Result<(Arc<Model>, Checked), RequestError>) -> BoxFuture<'static, Outcome> {
+        Box::pin(async move {
+            let Beginning { sender, arrival, id, has_empty_final, held: _held } = self;
+            let answered = async {
+                let (model, checked) = prepared?;
+                answer(&sender, &model, checked, arrival).await
+            };
+            let answer = answered.await.map(convert::response);
+            Outcome { id, answer, is_last: true, has_empty_final }
+        })
+    }
+
+    /// Runs a request with several answers.
+    fn answers(self, model: Arc<Model>, checked: Checked) -> BoxStream<'static, Outcome> {
+        let Beginning { sender, arrival, id, has_empty_final, held } = self;
+        let outcome = move |part: Result<Part, RequestError>| {
+            let _until_the_end = &held;
+            let is_last = part.as_ref().map_or(true, |part| part.is_last);
+            let answer = part.map(|part| convert::response(part.answer));
+            Outcome { id: id.clone(), answer, is_last, has_empty_final }
+        };
+        several(sender, model, checked, arrival).map(outcome).boxed()
     }
 }
 

@@ -3,15 +3,16 @@
 use super::body::{self, Received};
 use super::identify::Caller;
 use crate::app::App;
+use crate::bodies::BodyRoom;
 use crate::identity::Principal;
+use crate::model::Model;
 use crate::otlp::Arrival;
 use crate::requests::error::{Kind, RequestError};
 use crate::requests::health::model_is_ready;
 use crate::requests::infer::{Checked, finish, offload, run};
 use crate::requests::shared_memory::Shared;
 use atoll_protocol::{
-    InferRequest, InferResponse, ModelReady, PredictForm, PredictRequest, ProtocolError, TensorMetadata,
-    encode_predictions,
+    InferRequest, ModelReady, PredictForm, PredictRequest, ProtocolError, TensorMetadata, encode_predictions,
 };
 use axum::Json;
 use axum::body::Body;
@@ -72,7 +73,11 @@ pub(super) async fn predict(
         let text = format!("unknown route /v1/models/{path}; a POST runs a model, as /v1/models/NAME{VERB}");
         return Err(RequestError::new(Kind::NotFound, text));
     };
-    let bytes = run_untyped(&app, &caller, (name, None), &headers, body, (predict_request, encode_predictions)).await?;
+    let arrival = Arrival::now("http", &headers);
+    let Untyped { model, form, checked, room: _room } =
+        untyped(&app, &caller, (name, None), &headers, body, predict_request).await?;
+    let done = run(&app, &caller, &model, checked, arrival).await?;
+    let bytes = finish(&app, &model, done, move |answer| encode_predictions(form, &answer)).await??;
     Ok(([(header::CONTENT_TYPE, "application/json")], bytes).into_response())
 }
 
@@ -83,32 +88,34 @@ fn predict_request(body: &[u8], inputs: &[TensorMetadata]) -> Result<(PredictFor
 /// Decodes a body for a model with these inputs. Returns what the encoder needs, and the request.
 type Decode<T> = fn(&[u8], &[TensorMetadata]) -> Result<(T, InferRequest), ProtocolError>;
 
-/// Encodes an answer.
-type Encode<T> = fn(T, &InferResponse) -> Result<Vec<u8>, ProtocolError>;
+/// A request that states no types, checked against its model.
+pub(super) struct Untyped<T> {
+    pub(super) model: Arc<Model>,
+    /// What the encoder of its answer needs.
+    pub(super) form: T,
+    pub(super) checked: Checked,
+    /// The place of its body, until it is answered.
+    pub(super) room: BodyRoom,
+}
 
-/// Runs a request that states no types, so that those of the model apply, and encodes its answer.
-pub(super) async fn run_untyped<T: Send + 'static>(
+/// Receives and checks a request that states no types, so that those of the model apply.
+pub(super) async fn untyped<T: Send + 'static>(
     app: &Arc<App>,
     caller: &Principal,
     (name, version): (&str, Option<&str>),
     headers: &HeaderMap,
     body: Body,
-    (decode, encode): (Decode<T>, Encode<T>),
-) -> Result<Vec<u8>, RequestError> {
-    let arrival = Arrival::now("http", headers);
+    decode: Decode<T>,
+) -> Result<Untyped<T>, RequestError> {
     app.find(caller, name, version)?;
-    let Received { bytes, room: _room } = body::receive(app, caller, headers, body).await?;
+    let Received { bytes, room } = body::receive(app, caller, headers, body).await?;
     // Again: versions may have been exchanged while the body arrived.
     let model = app.find(caller, name, version)?;
     model.note_request();
-    let (form, checked) = offload(bytes.len(), {
-        let model = model.clone();
-        move || {
-            let (form, request) = decode(&bytes, &model.client_inputs)?;
-            Ok::<_, RequestError>((form, Checked::new(&model, request, Shared::default())?))
-        }
+    offload(bytes.len(), move || {
+        let (form, request) = decode(&bytes, &model.client_inputs)?;
+        let checked = Checked::new(&model, request, Shared::default())?;
+        Ok::<_, RequestError>(Untyped { model, form, checked, room })
     })
-    .await??;
-    let done = run(app, caller, &model, checked, arrival).await?;
-    Ok(finish(app, &model, done, move |answer| encode(form, &answer)).await??)
+    .await?
 }

@@ -149,7 +149,7 @@ const MODEL: &[Route] = &[
     route("POST", "/generate", "Runs the model; inputs and outputs are fields of JSON objects.", || {
         post(generate::generate)
     }),
-    route("POST", "/generate_stream", "The same, with the answer as a server-sent event.", || {
+    route("POST", "/generate_stream", "The same, with each answer as a server-sent event.", || {
         post(generate::generate_stream)
     }),
     route("GET, POST", "/trace/setting", "The same settings, since models have none of their own.", || {

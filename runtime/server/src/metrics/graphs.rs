@@ -39,6 +39,17 @@ pub(super) const GRAPH_METRICS: &[Metric] = &[
             }
         },
     ),
+    of_daemon(
+        Kind::Counter,
+        "atoll_graph_intermediate_bytes_total",
+        "Inputs of functions in graphs that other functions made, by way: copied on the device, or through host memory",
+        |s, out| {
+            let Some(desk) = s.desk else { return };
+            for (way, bytes) in [("device", &desk.counts.handed_over_bytes), ("host", &desk.counts.copied_bytes)] {
+                out.integer(&[("way", way)], bytes.load(Ordering::Relaxed));
+            }
+        },
+    ),
     of_daemon(Kind::Gauge, "atoll_graph_running", "Admitted requests to graphs that have not ended", |s, out| {
         if let Some(desk) = s.desk {
             out.integer(&[], desk.running() as u64);

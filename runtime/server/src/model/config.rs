@@ -24,12 +24,17 @@ impl Model {
             dynamic_batching: self.dynamic_batching(),
             input: self.config_tensors(&self.client_inputs, &self.reshapes.inputs),
             output,
-            sequence_batching: self.runs_sequences().then(|| self.sequence_batching()),
+            sequence_batching: self.has_sequences().then(|| self.sequence_batching()),
             ensemble_scheduling: self.ensemble.clone(),
             response_cache: self.keeps_responses().then_some(ConfigResponseCache { enable: true }),
             model_transaction_policy: self.is_decoupled().then_some(ConfigTransactionPolicy { decoupled: true }),
             parameters: self.settings.parameters.iter().map(parameter).collect(),
         }
+    }
+
+    /// Whether clients send sequences. Each request of a model that generates is one of its own.
+    fn has_sequences(&self) -> bool {
+        self.runs_sequences() && self.decoder.is_none()
     }
 
     fn sequence_batching(&self) -> SequenceBatching {

@@ -153,7 +153,7 @@ impl Model {
 
     fn wanted(&self, outputs: &[RequestedOutput], binary: bool) -> Result<Vec<Wanted>, FitError> {
         if outputs.is_empty() {
-            return Ok((0..self.outputs.len()).map(|index| Wanted { index, binary, classes: None }).collect());
+            return Ok((0..self.client_outputs.len()).map(|index| Wanted { index, binary, classes: None }).collect());
         }
         let mut wanted: Vec<Wanted> = Vec::with_capacity(outputs.len());
         for output in outputs {

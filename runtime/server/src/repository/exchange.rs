@@ -12,6 +12,7 @@ use super::settings::{self, Settings};
 use super::slot::{Slot, State};
 use super::versions::listed;
 use crate::compiler::CompileProgress;
+use crate::generation::Decoder;
 use crate::graphs::Functions;
 use crate::inference::blocking;
 use crate::model::Model;
@@ -19,7 +20,7 @@ use crate::names::check_name;
 use crate::reshape::{Reshapes, reshapes};
 use crate::sequences::control::{self, ControlInput};
 use crate::tensors::tensor_metadata;
-use atoll_kgraph::{BufferKind, Bundle};
+use atoll_kgraph::{BufferKind, Bundle, KernelGraph};
 use std::sync::Arc;
 
 /// Why a load failed, and at which version if it was one.
@@ -35,6 +36,7 @@ pub(super) struct Prepared {
     pub(super) labels: Labels,
     pub(super) controls: Vec<ControlInput>,
     pub(super) reshapes: Reshapes,
+    pub(super) decoder: Option<Arc<Decoder>>,
 }
 
 impl Prepared {
@@ -42,6 +44,29 @@ impl Prepared {
     pub(super) fn is_served_by(&self, model: &Model, settings: &Settings) -> bool {
         model.is_made_of(&self.bundle, settings) && model.has_labels(&self.labels)
     }
+}
+
+/// How a model generates tokens; `None` if its settings do not say so.
+///
+/// # Errors
+/// If it cannot generate, with the reason.
+fn decoder(graph: &KernelGraph, settings: &Settings) -> Result<Option<Arc<Decoder>>, String> {
+    let Some(generation) = settings.generation else { return Ok(None) };
+    if graph.buffers_of(BufferKind::State).next().is_none() {
+        return Err(
+            "generation needs a model that keeps its past keys and values as state; set `state`, or compile it \
+                    with --state"
+                .into(),
+        );
+    }
+    if !settings.controls.is_empty() {
+        return Err("a model that generates has no control_input: each request is a sequence of its own".into());
+    }
+    if !settings.warmup.is_empty() {
+        return Err("model_warmup has no samples for a model that generates; remove one of the two".into());
+    }
+    let tensors = |kind| tensor_metadata(graph, kind);
+    Decoder::of(generation, &tensors(BufferKind::Input), &tensors(BufferKind::Output)).map(|it| Some(Arc::new(it)))
 }
 
 impl From<LoadError> for Failure {
@@ -116,10 +141,11 @@ impl Repository {
         let inputs = tensor_metadata(bundle.graph(), BufferKind::Input);
         let controls = control::find(&settings.controls, &inputs).map_err(declared)?;
         let reshapes = reshapes(bundle.graph(), settings).map_err(declared)?;
+        let decoder = decoder(bundle.graph(), settings).map_err(declared)?;
         let (folder, files) = (source.files_folder().to_owned(), settings.labels.clone());
         let outputs = labels::outputs(&bundle);
         let labels = blocking(move || labels::read(&folder, &files, &outputs)).await.ok_or(LoadError::Panicked)??;
-        Ok(Prepared { number: file.number, bundle, labels, controls, reshapes })
+        Ok(Prepared { number: file.number, bundle, labels, controls, reshapes, decoder })
     }
 
     /// Refuses a `max_batch_size` for a model whose rows are not independent, with the reason. For a

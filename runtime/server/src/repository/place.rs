@@ -178,7 +178,7 @@ impl Repository {
         let samples = place.settings.warmup.clone();
         let model = self.load_function(place, version.number, version.bundle.clone()).await?.named(&source.name);
         let model = model.with_labels(version.labels.clone()).with_controls(version.controls.clone());
-        let model = model.with_reshapes(version.reshapes.clone());
+        let model = model.with_reshapes(version.reshapes.clone()).with_decoder(version.decoder.clone());
         let model = Arc::new(model);
         if let Err(error) = self.warm_up(&model, source, samples).await {
             self.unload_function(&model).await?;

@@ -1,7 +1,7 @@
 //! The table `[scaling]` of a model's settings.
 
 use crate::limits::{SCALING_INTERVAL_MS_MIN, SCALING_MS_MAX};
-use atoll_core::scaling::ScalingConfig;
+use atoll_core::scaling::{Predictor, SLOTS_MAX, ScalingConfig};
 use serde::Deserialize;
 
 /// Settings of the autoscaler, which creates, resizes and removes instances of a model by its load.
@@ -46,6 +46,11 @@ pub struct ScalingSettings {
     /// absent.
     #[serde(default = "idle_ms")]
     pub idle_ms: u64,
+    /// Time after which the load repeats itself, in seconds: 2 intervals to 86400, a day. The
+    /// prediction learns how the load of each part of it differs from the mean. It takes effect where
+    /// a load is predicted: see `headroom_percent`. If absent, the prediction is the mean.
+    #[serde(default)]
+    pub season_s: Option<u64>,
 }
 
 impl ScalingSettings {
@@ -75,7 +80,30 @@ impl ScalingSettings {
                 fraction(limit)
             ));
         }
+        if let Some(season_s) = self.season_s
+            && self.slots().is_none()
+        {
+            return Err(format!(
+                "scaling: season_s is {season_s}; a season has at most a day, and consists of 2 to {SLOTS_MAX} equal \
+                 parts of whole intervals (interval_ms is {})",
+                self.interval_ms
+            ));
+        }
         self.config().checked().map(drop).map_err(|error| format!("scaling: {error}"))
+    }
+
+    /// The predictor of the load.
+    pub fn predictor(&self) -> Predictor {
+        self.slots().map_or_else(Predictor::new, |(slots, intervals)| Predictor::with_season(slots, intervals))
+    }
+
+    /// The slots of the season, as many as possible, and the intervals of each.
+    fn slots(&self) -> Option<(usize, u64)> {
+        let season_ms = self.season_s?.checked_mul(1_000).filter(|ms| *ms <= SCALING_MS_MAX)?;
+        let intervals = season_ms.checked_div(self.interval_ms)?;
+        let is_whole = season_ms.is_multiple_of(self.interval_ms);
+        let slots = (2..=SLOTS_MAX as u64).rev().find(|slots| is_whole && intervals.is_multiple_of(*slots))?;
+        (intervals > 0).then_some((slots as usize, intervals / slots))
     }
 
     /// The configuration of the autoscaler.
@@ -151,6 +179,32 @@ mod tests {
     }
 
     #[test]
+    fn a_season_has_as_many_slots_as_possible() {
+        let slots = |text: &str| read(&format!("latency_ms = 50\n{text}")).map(|settings| settings.slots());
+        assert_eq!(slots(""), Ok(None));
+        assert_eq!(slots("season_s = 86400"), Ok(Some((1440, 60))));
+        assert_eq!(slots("season_s = 2"), Ok(Some((2, 1))));
+        assert_eq!(slots("season_s = 4\ninterval_ms = 500"), Ok(Some((8, 1))));
+        assert_eq!(slots("season_s = 2894"), Ok(Some((2, 1447))));
+    }
+
+    /// The prediction for the first interval of a busy half of a season of 4 seconds.
+    fn predicted(season: &str) -> u64 {
+        let settings = read(&format!("latency_ms = 50\ninterval_ms = 500\n{season}")).unwrap();
+        let mut predictor = settings.predictor();
+        for interval in 0..8 * 50 + 4 {
+            predictor.observe(if interval % 8 < 4 { 10_000 } else { 90_000 });
+        }
+        predictor.predict()
+    }
+
+    #[test]
+    fn a_season_is_predicted() {
+        let (with, without) = (predicted("season_s = 4"), predicted(""));
+        assert!(with > 60_000 && without < 30_000, "{with}, {without}");
+    }
+
+    #[test]
     fn bad_figures_are_refused_with_the_cause() {
         for (text, part) in [
             ("", "latency_ms"),
@@ -167,6 +221,11 @@ mod tests {
             ("latency_ms = 50\nheadroom_percent = 1000", "a headroom of 1000 %"),
             ("latency_ms = 50\ninterval_ms = 1", "interval_ms is 1; 100 to"),
             ("latency_ms = 50\nidle_ms = 86400001", "idle_ms is 86400001; at most 86400000, a day,"),
+            ("latency_ms = 50\nseason_s = 0", "season_s is 0; a season has at most a day"),
+            ("latency_ms = 50\nseason_s = 1", "season_s is 1; a season"),
+            ("latency_ms = 50\nseason_s = 1447", "2 to 1440 equal parts"),
+            ("latency_ms = 50\nseason_s = 10\ninterval_ms = 3000", "interval_ms is 3000"),
+            ("latency_ms = 50\nseason_s = 172800", "season_s is 172800; a season has at most a day"),
             ("latency_ms = 50\nthroughput = 3", "throughput"),
         ] {
             let message = read(text).expect_err(text);

@@ -12,6 +12,10 @@
 //! version_policy = "all"   # or "latest", "latest:2", "specific:1,3"
 //! timeout_us = 500000      # deadline of requests that state no deadline, or a later one
 //!
+//! [generation]             # answers of a decoder are tokens, one after the other
+//! max_tokens = 1024        # most tokens of an answer
+//! end_token = 50256        # the token that ends an answer
+//!
 //! [dynamic_batching]       # all of it optional
 //! preferred_batch_size = [8, 16]
 //! max_queue_delay_microseconds = 500
@@ -39,6 +43,7 @@ use super::scaling::ScalingSettings;
 use super::scan::Source;
 use super::triton;
 use super::versions::VersionPolicy;
+use crate::generation::GenerationSettings;
 use crate::limits::SETTINGS_BYTES_MAX;
 use crate::sequences::control::Control;
 use atoll_core::placement::HedgeConfig;
@@ -71,6 +76,9 @@ pub(crate) struct Settings {
     pub(crate) state: States,
     /// How long an idle session is kept; `None` for the default.
     pub(crate) session_idle_ms: Option<NonZeroU64>,
+    /// Makes a decoder with state generate tokens: requests have a prompt, and answers are tokens,
+    /// one after the other.
+    pub(crate) generation: Option<GenerationSettings>,
     /// Most rows of a batch. If it is set, requests are gathered into batches. The compiler must
     /// have proven that the model's rows are independent.
     pub(crate) max_batch_size: Option<NonZeroU32>,
@@ -279,6 +287,7 @@ impl Default for Settings {
             symbols: SizeRanges::new(),
             state: States::None,
             session_idle_ms: None,
+            generation: None,
             max_batch_size: None,
             dynamic_batching: None,
             response_cache: false,

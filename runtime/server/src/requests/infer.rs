@@ -2,12 +2,14 @@
 
 use super::error::{Kind, RequestError};
 use super::shared_memory::Shared;
+use super::steps::{Tokens, generate, step};
 use super::terms::Terms;
 use crate::access_log::note_inference;
 use crate::app::App;
+use crate::generation::{Generation, Token};
 use crate::graphs::{self, run_graph};
 use crate::identity::Principal;
-use crate::instances::{LEASE_PREFIX, client};
+use crate::instances::LEASE_PREFIX;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::metrics::Outcome;
 use crate::model::{Fitted, InUse, Model, Wanted, binary_by_default};
@@ -15,12 +17,10 @@ use crate::otlp::{Arrival, Asked, Span};
 use crate::routes::Urgency;
 use crate::running::Permit;
 use crate::scaling::wait;
-use crate::sequences::Turn;
+use crate::sequences::place::Place;
 use crate::shared_memory::Window;
 use crate::threads::for_client;
-use atoll_engine::{
-    Class, DeviceId, FunctionKey, InputTensor, InvocationRequest, InvocationResult, InvokeError, Tenant,
-};
+use atoll_engine::{Class, DeviceId, InputTensor, InvocationRequest, InvocationResult, InvokeError, Tenant};
 use atoll_protocol::{InferRequest, InferResponse, OutputTensor, Parameters, Tensor, top_classes};
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,6 +32,10 @@ pub(crate) struct Checked {
     inputs: Vec<InputTensor>,
     outputs: Vec<Wanted>,
     shared: Shared,
+    /// The answer that a model generates.
+    generation: Option<Generation>,
+    /// Receives the tokens of that answer one after the other, if the client takes them so.
+    pub(super) tokens: Option<Tokens>,
     /// Keeps the model loaded while it is exchanged.
     in_use: InUse,
 }
@@ -43,9 +47,33 @@ impl Checked {
         let in_use = model.used();
         let terms = Terms::of(&request.id, &request.parameters)?;
         let binary = binary_by_default(&request)?;
-        let Fitted { inputs, outputs } = model.fit(request.inputs, &request.outputs, binary)?;
-        Ok(Checked { terms, inputs, outputs, shared, in_use })
+        let Fitted { mut inputs, outputs } = model.fit(request.inputs, &request.outputs, binary)?;
+        let mut generation = None;
+        if let Some(decoder) = &model.decoder {
+            check_generation(model, &terms, &outputs, &shared)?;
+            generation = Some(decoder.begin(std::mem::take(&mut inputs), &request.parameters)?);
+        }
+        Ok(Checked { terms, inputs, outputs, shared, generation, tokens: None, in_use })
     }
+
+    /// Whether the output is to be sent in binary.
+    pub(super) fn is_binary(&self) -> bool {
+        self.outputs.first().is_some_and(|wanted| wanted.binary)
+    }
+}
+
+/// Refuses what a request of a model that generates cannot have.
+fn check_generation(model: &Model, terms: &Terms, outputs: &[Wanted], shared: &Shared) -> Result<(), RequestError> {
+    let what = if terms.sequence.is_some() {
+        "sequence_id: it is a sequence of its own"
+    } else if outputs.iter().any(|output| output.classes.is_some()) {
+        "classification"
+    } else if shared.outputs.iter().any(Option::is_some) {
+        "output in shared memory"
+    } else {
+        return Ok(());
+    };
+    Err(RequestError::bad_request(format!("model `{}` generates tokens, so a request has no {what}", model.name)))
 }
 
 /// A result that is not encoded yet.
@@ -92,7 +120,7 @@ async fn run_within(
     arrived: Instant,
     span: &mut Option<Span>,
 ) -> Result<Done, RequestError> {
-    let Checked { terms, mut inputs, outputs, shared, in_use } = request;
+    let Checked { terms, mut inputs, outputs, shared, generation, tokens, in_use } = request;
     let mut in_use = Some(in_use);
     let Terms { id, class: asked, priority, instance, deadline, price_max, sequence } = terms;
     let deadline = deadline.into_iter().chain(model.timeout()).min();
@@ -107,7 +135,10 @@ async fn run_within(
     app.check_slot(found.as_deref(), class).map_err(RequestError::bad_request)?;
     note_inference(&model.name, class, &id);
     span.iter_mut().for_each(|span| span.note_class(class));
-    let sequence = sequence.filter(|_| model.runs_sequences());
+    let sequence = match generation {
+        Some(_) => Some(Place::own()),
+        None => sequence.filter(|_| model.runs_sequences()),
+    };
     model.add_controls(&mut inputs, sequence.as_ref())?;
     let function = model.key.clone();
     let mut invocation = InvocationRequest { function, inputs, class: asked, priority, instance, deadline };
@@ -144,9 +175,12 @@ async fn run_within(
         Some(place) => {
             let turn = app.sequences.turn(&app.engine, model, &caller.tenant, place).await;
             let mut turn = turn.inspect_err(|error| record.outcome = Outcome::of(&Err(error.clone())))?;
-            match model.keeps_state() {
-                true => step(app, &permit, model, turn, invocation, urgency).await,
-                false => {
+            match generation {
+                Some(generation) => {
+                    generate(app, &permit, model, turn, invocation, urgency, (generation, tokens)).await
+                }
+                None if model.keeps_state() => step(app, &permit, model, &mut turn, invocation, urgency).await,
+                None => {
                     let result = routed(app, &permit, &caller.tenant, model, invocation, urgency).await;
                     turn.note(&result);
                     result
@@ -194,54 +228,6 @@ fn no_instance(name: Option<&str>, error: String) -> RequestError {
     }
 }
 
-/// Runs a step of a sequence under the instance that it names; otherwise under that of the
-/// sequence, which the first step chooses among those on the device of the session. A draining
-/// instance is kept until its sequences have ended. If the instance was removed or its share is not
-/// in force any more, the sequence goes on under another one: its state is on the device.
-async fn step(
-    app: &App,
-    permit: &Permit,
-    model: &Model,
-    mut turn: Turn<'_>,
-    mut invocation: InvocationRequest,
-    urgency: Urgency,
-) -> Result<InvocationResult, InvokeError> {
-    let is_there = |name: &str| {
-        let key = FunctionKey { name: name.into(), ..model.key.clone() };
-        app.instance_of(model, Some(name)).is_ok() && app.engine.holds_share(&client(&key))
-    };
-    let device = turn.device();
-    let choose = || app.instances.choose(&model.key, urgency, &[], device).map(|choice| choice.instance);
-    let mut again = None;
-    if invocation.instance.is_none() {
-        invocation.instance = turn.instance(is_there, choose);
-        again = invocation.instance.is_some().then(|| invocation.clone());
-    }
-    let result = step_once(app, permit, model, &mut turn, invocation, urgency).await;
-    match (result, again) {
-        (Err(InvokeError::UnknownInstance(_)), Some(mut again)) => {
-            again.instance = turn.instance(is_there, choose);
-            step_once(app, permit, model, &mut turn, again, urgency).await
-        }
-        (result, _) => result,
-    }
-}
-
-async fn step_once(
-    app: &App,
-    permit: &Permit,
-    model: &Model,
-    turn: &mut Turn<'_>,
-    invocation: InvocationRequest,
-    urgency: Urgency,
-) -> Result<InvocationResult, InvokeError> {
-    model.check_current()?;
-    let routed = app.instances.begin(&model.key, invocation.instance.as_deref(), urgency);
-    let result = turn.step(permit, invocation.into()).await;
-    routed.into_iter().for_each(|routed| routed.end(&result));
-    result
-}
-
 /// Builds the answer to a request and encodes it with `encode`. Writes outputs to shared memory. If
 /// the future is dropped, no further outputs are written.
 pub(crate) async fn finish<T: Send + 'static>(
@@ -269,6 +255,12 @@ impl Done {
         if writes { usize::MAX } else { self.result.outputs.iter().map(|output| output.bytes.len()).sum() }
     }
 
+    /// The last token of a generated answer.
+    pub(super) fn last_token(&self) -> Token {
+        let bytes = self.result.outputs.first().and_then(|tokens| tokens.bytes.last_chunk());
+        Token { id: bytes.map_or(0, |bytes| i64::from_le_bytes(*bytes)), is_last: true }
+    }
+
     /// The answer with the requested outputs. Writes outputs to shared memory while the client
     /// still waits for the answer.
     fn answer(self, app: &App, model: &Model, is_awaited: &dyn Fn() -> bool) -> Result<InferResponse, RequestError> {
@@ -293,7 +285,7 @@ fn assemble(
     let mut outputs = Vec::with_capacity(wanted.len());
     let windows = shared.outputs.iter().map(Option::as_ref).chain(std::iter::repeat(None));
     for (wanted, window) in wanted.into_iter().zip(windows) {
-        let metadata = &model.outputs[wanted.index];
+        let metadata = &model.client_outputs[wanted.index];
         let output = &mut result.outputs[wanted.index];
         let (shape, bytes) = (model.outward(wanted.index, output.shape.clone()), std::mem::take(&mut output.bytes));
         let tensor = Tensor::new(metadata.name.clone(), metadata.datatype, shape, bytes)?;

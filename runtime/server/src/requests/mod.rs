@@ -2,6 +2,7 @@
 //! (`grpc/`) decode a message, call a function of this module, and encode its result. All checks of
 //! requests and all errors are here.
 
+pub(crate) mod answers;
 pub(crate) mod error;
 pub(crate) mod health;
 pub(crate) mod identify;
@@ -13,4 +14,5 @@ pub(crate) mod repository;
 pub(crate) mod settings;
 pub(crate) mod shared_memory;
 pub(crate) mod statistics;
+mod steps;
 pub(crate) mod terms;

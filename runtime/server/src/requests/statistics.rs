@@ -20,6 +20,7 @@ pub(crate) async fn statistics(app: &App, models: Vec<Arc<Model>>) -> Result<Mod
         let counts: Vec<&FunctionStatistics> = functions.filter(|function| function.key == model.key).collect();
         match &model.graph {
             Some(graph) => graph_entry(model, graph.counts()),
+            None if model.decoder.is_some() => generation_entry(model, &counts),
             None => entry(model, &counts),
         }
     };
@@ -54,10 +55,20 @@ fn entry(model: &Model, counts: &[&FunctionStatistics]) -> ModelStatistics {
     }
 }
 
+/// The statistics of a model that generates: the engine counts its steps, and clients count
+/// requests.
+fn generation_entry(model: &Model, counts: &[&FunctionStatistics]) -> ModelStatistics {
+    let mut statistics = entry(model, counts);
+    let (count, ns) = model.latencies.successes();
+    statistics.inference_count = count;
+    statistics.inference_stats.success = DurationStatistics { count, ns };
+    statistics
+}
+
 /// The statistics of a graph: sums over its stages.
 fn graph_entry(model: &Model, counts: Counts) -> ModelStatistics {
     let part = |ns: u64| DurationStatistics { count: counts.success, ns };
-    let Counts { success, rows, failure, failure_ns, queue_ns, input_ns, compute_ns, output_ns } = counts;
+    let Counts { success, rows, failure, failure_ns, queue_ns, input_ns, compute_ns, output_ns, .. } = counts;
     ModelStatistics {
         name: model.name.clone(),
         version: model.version.clone(),

@@ -6,7 +6,7 @@ use super::queue::Queue;
 use crate::instances::InstanceError;
 use crate::model::Model;
 use atoll_core::Nanos;
-use atoll_core::scaling::{Autoscaler, Needed, Predictor, Profile};
+use atoll_core::scaling::{Autoscaler, Needed, Profile};
 use atoll_engine::{Class, FunctionKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -186,7 +186,7 @@ impl Scaled {
     pub(super) fn new(meter: Arc<Meter>, basis: Basis, now: Nanos) -> Scaled {
         let config = meter.settings.config();
         Scaled {
-            autoscaler: Autoscaler::new(config, Predictor::new()),
+            autoscaler: Autoscaler::new(config, meter.settings.predictor()),
             status: ScalingStatus { is_profiled: matches!(basis, Basis::Profile(_)), ..ScalingStatus::default() },
             meter,
             basis,

@@ -115,7 +115,7 @@ impl Id {
     fn bytes(&self, datatype: DataType) -> Option<Vec<u8>> {
         let number = match self {
             Id::Number(number) => Some(*number),
-            Id::Text(_) => None,
+            Id::Text(_) | Id::Own(_) => None,
         };
         match datatype {
             DataType::Uint64 => Some(number?.to_le_bytes().to_vec()),
@@ -126,6 +126,7 @@ impl Id {
                 let text = match self {
                     Id::Number(number) => number.to_string(),
                     Id::Text(text) => text.clone(),
+                    Id::Own(_) => return None,
                 };
                 let length = u32::try_from(text.len()).ok()?;
                 Some([&length.to_le_bytes(), text.as_bytes()].concat())

@@ -1,6 +1,7 @@
 //! The place of a request in its sequence.
 
 use atoll_protocol::{Parameters, ProtocolError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Longest `sequence_id` in bytes.
 const ID_BYTES_MAX: usize = 256;
@@ -11,7 +12,12 @@ const ID_BYTES_MAX: usize = 256;
 pub(super) enum Id {
     Number(u64),
     Text(String),
+    /// Chosen by the daemon, for a request whose steps are a sequence that no other request joins.
+    Own(u64),
 }
+
+/// The number of the next sequence that no other request joins.
+static NEXT_OWN: AtomicU64 = AtomicU64::new(0);
 
 /// The sequence parameters of a request.
 #[derive(Clone, Debug)]
@@ -45,6 +51,11 @@ impl Place {
         Place { id: Id::Number(1), starts: true, ends: true }
     }
 
+    /// The place of a request whose steps are a sequence that no other request joins.
+    pub(crate) fn own() -> Place {
+        Place { id: Id::Own(NEXT_OWN.fetch_add(1, Ordering::Relaxed)), starts: true, ends: true }
+    }
+
     /// Whether the request starts its sequence.
     pub(crate) fn starts(&self) -> bool {
         self.starts
@@ -56,6 +67,7 @@ impl std::fmt::Display for Id {
         match self {
             Id::Number(number) => write!(f, "{number}"),
             Id::Text(text) => write!(f, "`{text}`"),
+            Id::Own(number) => write!(f, "of request {number}"),
         }
     }
 }

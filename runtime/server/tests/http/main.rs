@@ -7,6 +7,7 @@ mod cuda_memory;
 mod dashboard;
 mod ensembles;
 mod generate;
+mod generation;
 mod grpc;
 mod hedging;
 mod identity;

@@ -4,7 +4,7 @@
 //! A failure prints its seed.
 
 use atoll_core::packing::Divisible;
-use atoll_core::scaling::{Host, ScalingConfig};
+use atoll_core::scaling::{Host, Predictor, ScalingConfig};
 use atoll_sim::scaling::{
     Controller, SHAPES, Scaled, ScaledFunction, ScalingReport, Shape, resnet_like, simulate_scaling,
 };
@@ -126,4 +126,38 @@ fn a_run_without_requests_costs_nothing() {
     let report = simulate_scaling(&cluster(2, vec![quiet], Controller::Autoscaler));
     assert_eq!((report.promised_device_s, report.used_device_s, report.miss_ratio()), (0.0, 0.0, 0.0));
     assert!(report.samples.len() > 1_000 && report.functions[0].quantile_ns(0.99) == 0);
+}
+
+/// Length of a shape in the test of predictions, and number of times it is repeated.
+const SEASON_S: usize = 600;
+const SEASONS: u64 = 5;
+
+/// The error of the predictions for the last two of several repetitions of a shape, as a part of
+/// the load. Intervals are a second.
+fn prediction_error(shape: Shape, mut predictor: Predictor) -> f64 {
+    let (mut off, mut all) = (0.0, 0.0);
+    for season in 0..SEASONS {
+        let mut arrived = vec![0; SEASON_S];
+        for at in shape.arrivals(10.0, 100.0, SEASON_S as u64 * SECOND, 0.0, season) {
+            arrived[(at / SECOND) as usize] += 1;
+        }
+        for (second, arrived) in arrived.into_iter().enumerate() {
+            let mean = shape.rate((second as f64 + 0.5) / SEASON_S as f64, 10.0, 100.0);
+            if season + 2 >= SEASONS {
+                off += (predictor.predict() as f64 / 1e3 - mean).abs();
+                all += mean;
+            }
+            predictor.observe(1_000 * arrived);
+        }
+    }
+    off / all
+}
+
+#[test]
+fn predictions_of_the_shapes_have_the_errors_that_the_decision_states() {
+    for (shape, bound) in SHAPES.into_iter().zip([0.09, 0.065, 0.24]) {
+        let error = prediction_error(shape, Predictor::new());
+        let with_season = prediction_error(shape, Predictor::with_season(60, 10));
+        assert!(error < bound && with_season < bound, "{shape:?}: {error:.3}, with its season {with_season:.3}");
+    }
 }

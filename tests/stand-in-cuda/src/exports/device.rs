@@ -6,6 +6,7 @@ use crate::device::SHARED_BYTES_MAX;
 use crate::driver::Driver;
 use crate::module::SHARED_BYTES_DEFAULT;
 use crate::status::Status;
+use crate::visible::Visible;
 use atoll_cuda_api::types::*;
 
 /// Attributes end before this number; those that are not listed are 0.
@@ -25,7 +26,7 @@ entry_points! { DEVICE:
     }
 
     fn cuDeviceGetCount(count: Out<c_int>) {
-        count.set(Driver::get()?.options.devices as c_int)
+        count.set(Driver::get()?.visible.len() as c_int)
     }
 
     fn cuDeviceGet(device: Out<CUdevice>, ordinal: c_int) {
@@ -34,28 +35,25 @@ entry_points! { DEVICE:
     }
 
     fn cuDeviceGetName(name: Out<c_char>, room: c_int, device: CUdevice) {
-        let driver = Driver::get()?;
-        let ordinal = driver.check_ordinal(device)?;
+        let device = Driver::get()?.device_at(device)?;
         name.is_wanted()?;
         let room = usize::try_from(room).map_err(|_| Status::InvalidValue)?;
-        name.set_text(&format!("Atoll stand-in {ordinal} (host CPU, no GPU)"), room);
+        name.set_text(&device.name(), room);
         Ok(())
     }
 
     fn cuDeviceGetUuid(uuid: Out<CUuuid>, device: CUdevice) {
-        let ordinal = Driver::get()?.check_ordinal(device)?;
-        uuid.set(uuid_of(ordinal))
+        uuid.set(Driver::get()?.device_at(device)?.gpu_uuid())
     }
 
     fn cuDeviceGetUuid_v2(uuid: Out<CUuuid>, device: CUdevice) {
-        let ordinal = Driver::get()?.check_ordinal(device)?;
-        uuid.set(uuid_of(ordinal))
+        uuid.set(Driver::get()?.device_at(device)?.uuid())
     }
 
     fn cuDeviceGetPCIBusId(name: Out<c_char>, room: c_int, device: CUdevice) {
-        let ordinal = Driver::get()?.check_ordinal(device)?;
+        let Visible { gpu, .. } = Driver::get()?.device_at(device)?;
         name.is_wanted()?;
-        name.set_text(&format!("0000:{ordinal:02x}:00.0"), usize::try_from(room).map_err(|_| Status::InvalidValue)?);
+        name.set_text(&format!("0000:{gpu:02x}:00.0"), usize::try_from(room).map_err(|_| Status::InvalidValue)?);
         Ok(())
     }
 
@@ -74,8 +72,8 @@ entry_points! { DEVICE:
 
     fn cuDeviceGetAttribute(value: Out<c_int>, attribute: CUdevice_attribute, device: CUdevice) {
         let driver = Driver::get()?;
-        let ordinal = driver.check_ordinal(device)?;
-        value.set(attribute_of(driver, attribute, ordinal)?)
+        let Visible { gpu, .. } = driver.device_at(device)?;
+        value.set(attribute_of(driver, attribute, gpu)?)
     }
 
     fn cuDeviceCanAccessPeer(can: Out<c_int>, device: CUdevice, peer: CUdevice) {
@@ -86,14 +84,8 @@ entry_points! { DEVICE:
     }
 }
 
-fn uuid_of(ordinal: u32) -> CUuuid {
-    let mut bytes = *b"atoll stand-in 0";
-    bytes[15] = ordinal as u8;
-    CUuuid { bytes }
-}
-
 /// A number about a device, by its number in `cuda.h`.
-fn attribute_of(driver: &Driver, attribute: c_int, ordinal: u32) -> Result<c_int, Status> {
+fn attribute_of(driver: &Driver, attribute: c_int, gpu: u32) -> Result<c_int, Status> {
     let options = &driver.options;
     Ok(match attribute {
         // Threads of a block; sizes of blocks and grids.
@@ -113,7 +105,7 @@ fn attribute_of(driver: &Driver, attribute: c_int, ordinal: u32) -> Result<c_int
         16 => options.compute_units as c_int,
         17 => options.time_limit.is_some().into(),
         20 => options.compute_mode as c_int,
-        33 => ordinal as c_int,
+        33 => gpu as c_int,
         37 => 64,
         38 => 1 << 20,
         // Threads and blocks that fit on a compute unit: one block.

@@ -14,3 +14,4 @@ mod modules;
 mod options;
 mod streams;
 mod table;
+mod visible;

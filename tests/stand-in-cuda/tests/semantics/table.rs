@@ -1,19 +1,21 @@
-//! Compares the library's exports with the table of `runtime/cuda-api`.
+//! Compares the library's exports with the tables of `runtime/cuda-api`.
 
 use crate::gpu::{code, cuda, library, library_path, ok};
 use atoll_cuda_api::ENTRY_POINTS;
+use atoll_cuda_api::nvml::SYMBOLS;
 use object::{Object, ObjectSymbol};
 use std::collections::BTreeSet;
 
 #[test]
-fn the_library_exports_the_table_and_gdrcopy() {
+fn the_library_exports_the_tables_and_gdrcopy() {
     let bytes = std::fs::read(library_path()).expect("cargo built it");
     let file = object::File::parse(&*bytes).expect("a shared object");
     let symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.is_global());
     let exported: BTreeSet<String> = symbols.map(|symbol| symbol.name().expect("a name").to_owned()).collect();
     let gdrcopy = ["gdr_close", "gdr_map", "gdr_open", "gdr_pin_buffer", "gdr_unmap", "gdr_unpin_buffer"];
+    let nvml = SYMBOLS.iter().copied();
     let declared: BTreeSet<String> =
-        ENTRY_POINTS.iter().map(|entry| entry.symbol).chain(gdrcopy).map(str::to_owned).collect();
+        ENTRY_POINTS.iter().map(|entry| entry.symbol).chain(gdrcopy).chain(nvml).map(str::to_owned).collect();
     let (undeclared, missing) = (exported.difference(&declared), declared.difference(&exported));
     assert!(
         exported == declared,

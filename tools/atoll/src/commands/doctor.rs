@@ -11,10 +11,12 @@ mod groups;
 #[cfg(feature = "native")]
 mod interrupt;
 mod jail;
+#[cfg(feature = "cuda")]
+mod list;
 #[cfg(feature = "native")]
 mod trial;
 
-use crate::device_name::DeviceName;
+use crate::device_name::{DeviceName, GpuName};
 use crate::engine::EngineArgs;
 use crate::output::{print, print_json};
 use anyhow::{Result, bail};
@@ -27,6 +29,7 @@ Examples:
   atoll doctor
   atoll doctor --json
   atoll doctor --device cuda:1
+  atoll doctor --device cuda:MIG-6d0b1c2e-7f31-5a88-9c54-2b1de0c7a9f3
   atoll doctor --device hip:0
 
 Exits with 1 if models cannot run on this machine. The abilities of a device are measured, not queried.";
@@ -84,7 +87,11 @@ impl Finding {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if let (DeviceName::Cuda(gpu), false) = (args.engine.device_name(), args.quick) {
+        see_only(gpu)?;
+    }
     let mut findings = checks::all();
+    findings.extend(nvidia_gpus());
     if !args.quick && findings.iter().all(|finding| finding.state != State::Bad) {
         match args.engine.device_name() {
             DeviceName::Host => {
@@ -93,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 findings.push(shares(&[Division::Threads]));
                 findings.extend(trials(args));
             }
-            DeviceName::Cuda(index) => findings.extend(gpu(index)),
+            DeviceName::Cuda(name) => findings.extend(gpu(name)),
             DeviceName::Hip(index) => {
                 findings.push(amd_gpu(index));
                 if findings.iter().all(|finding| finding.state != State::Bad) {
@@ -120,12 +127,32 @@ fn shares(divisions: &[Division]) -> Finding {
 }
 
 #[cfg(feature = "cuda")]
-fn gpu(index: u32) -> Vec<Finding> {
-    gpu::findings(index)
+fn see_only(name: GpuName) -> Result<()> {
+    gpu::see_only(name)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpu(_: u32) -> Vec<Finding> {
+fn see_only(_: GpuName) -> Result<()> {
+    Ok(())
+}
+
+#[cfg(feature = "cuda")]
+fn nvidia_gpus() -> Vec<Finding> {
+    list::findings()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn nvidia_gpus() -> Vec<Finding> {
+    Vec::new()
+}
+
+#[cfg(feature = "cuda")]
+fn gpu(name: GpuName) -> Vec<Finding> {
+    gpu::findings(name)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu(_: GpuName) -> Vec<Finding> {
     vec![Finding::bad(
         "GPU",
         "this program was built without support for NVIDIA GPUs",

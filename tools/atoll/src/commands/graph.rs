@@ -306,6 +306,7 @@ fn explain(args: &ExplainArgs) -> Result<()> {
     let mut text = table.to_string();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{}", verdict(&graph));
+    text.push_str(&explain::intermediates(&graph));
     text.push_str(&explain::versions(&graph));
     graph.admission.iter().for_each(|admission| text.push_str(&explain::admission(admission)));
     Ok(print(&text)?)

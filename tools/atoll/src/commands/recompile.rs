@@ -3,6 +3,7 @@
 
 use crate::recompiler;
 use anyhow::Result;
+use atoll_pipeline::Fences;
 
 /// Compile the bundle in standard input anew, for a daemon; started by `atoll serve`
 #[derive(Debug, clap::Args)]
@@ -10,6 +11,10 @@ pub(crate) struct Args {
     /// Targets to compile for
     #[arg(long, value_name = "TARGET", required_unless_present = "ptx")]
     target: Vec<String>,
+
+    /// Bound the accesses of kernels for NVIDIA GPUs as well
+    #[arg(long)]
+    fence_nvidia: bool,
 
     /// Answer a question about PTX instead: the input is a line of JSON, then the PTX
     #[arg(long, conflicts_with = "target")]
@@ -21,5 +26,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    recompiler::serve(&args.target, args.memory)
+    let fences = if args.fence_nvidia { Fences::All } else { Fences::NotNvidia };
+    recompiler::serve(&args.target, fences, args.memory)
 }

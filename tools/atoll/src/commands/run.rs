@@ -11,7 +11,9 @@ use anyhow::{Context, Result};
 use atoll_client::{Tenant, default_socket};
 use atoll_session::limits::STORED_AFTER;
 use atoll_session::{Address, Report, StoredCounts, Terms};
-use atoll_session_server::{Ended, LIBRARY, OpenError, Options, STAND_IN, Server, beside, environment, open};
+use atoll_session_server::{
+    Ended, LIBRARY, Libraries, OpenError, Options, STAND_IN, Server, beside, environment, open,
+};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -80,7 +82,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     tenant: Option<Tenant>,
 
-    /// Device of the daemon [default: its first host device]
+    /// Device of the daemon [default: its first host device, or else its first NVIDIA GPU]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
@@ -128,31 +130,59 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     memory_mib: Option<u64>,
 
+    /// cuBLAS and cuDNN of the program: those of Atoll, or those that the program finds by itself
+    #[arg(long, value_name = "WHOSE", default_value = "atoll", conflicts_with = "listen")]
+    libraries: LibraryName,
+
     /// Print statistics of each session on standard error, without --server; starts a server for
     /// the program even if a daemon runs
     #[arg(long)]
     report: bool,
 }
 
+/// `--libraries`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum LibraryName {
+    Atoll,
+    System,
+}
+
+impl From<LibraryName> for Libraries {
+    fn from(name: LibraryName) -> Libraries {
+        match name {
+            LibraryName::Atoll => Libraries::Atoll,
+            LibraryName::System => Libraries::System,
+        }
+    }
+}
+
+/// A program and what it is started with.
+pub(crate) struct Started<'a> {
+    pub(crate) program: &'a [OsString],
+    pub(crate) terms: Terms,
+    pub(crate) libraries: Libraries,
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let started = Started { program: &args.program, terms: terms(args), libraries: args.libraries.into() };
     match (&args.listen, &args.server) {
         (Some(address), _) => listen(args, address),
         (None, Some(Address::Tcp(address))) => {
             let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
             let socket = folder.path().join("sessions.sock");
             let passing = Daemon::new(address, &args.credentials, args.plain)?.pass_on(&socket)?;
-            let status = start(&args.program, &terms(args), &Address::Unix(socket), true)?;
+            let status = start(&started, &Address::Unix(socket), true)?;
             passing.close();
             drop(folder);
             end(status)
         }
-        (None, Some(address)) => end(start(&args.program, &terms(args), address, false)?),
+        (None, Some(address)) => end(start(&started, address, false)?),
         (None, None) => {
             if let Some(address) = daemon(args)? {
-                return end(start(&args.program, &terms(args), &address, false)?);
+                return end(start(&started, &address, false)?);
             }
-            let (status, ended) = run_privately(options(args)?, &args.program, &terms(args))?;
+            let (status, ended) = run_privately(options(args)?, &started)?;
             ended.iter().for_each(|ended| say(args, ended));
             end(status)
         }
@@ -161,11 +191,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Runs a program in sessions of a server of its own. Returns the program's status and the ends of
 /// its sessions.
-pub(crate) fn run_privately(options: Options, program: &[OsString], terms: &Terms) -> Result<(ExitStatus, Vec<Ended>)> {
+pub(crate) fn run_privately(options: Options, started: &Started<'_>) -> Result<(ExitStatus, Vec<Ended>)> {
     let folder = tempfile::tempdir().context("cannot make a folder for the socket")?;
     let socket = folder.path().join("sessions.sock");
     let server = Server::start(options, &socket)?;
-    let status = start(program, terms, &Address::Unix(socket), false)?;
+    let status = start(started, &Address::Unix(socket), false)?;
     // Sessions of the program and of its child processes end with it.
     let began = Instant::now();
     while server.sessions() > 0 && began.elapsed() < BUSY_TIME {
@@ -279,24 +309,25 @@ fn terms(args: &Args) -> Terms {
 
 /// Runs the program to its end. `has_token` says whether the token in the environment is for this
 /// process: the program does not get it.
-fn start(program: &[OsString], terms: &Terms, address: &Address, has_token: bool) -> Result<ExitStatus> {
+fn start(started: &Started<'_>, address: &Address, has_token: bool) -> Result<ExitStatus> {
     let library = beside(LIBRARY).with_context(|| {
         format!(
             "{LIBRARY} is not beside this program; build it: cargo build --workspace, with --release if this is one"
         )
     })?;
     let folder = tempfile::tempdir().context("cannot make a folder for the library")?;
-    let variables = environment(folder.path(), &library, address).context("cannot link the library")?;
-    let (program, arguments) = program.split_first().ok_or_else(|| user_error("no program is given"))?;
+    let variables = environment(folder.path(), &library, address, started.libraries);
+    let variables = variables.context("cannot link the library")?;
+    let (program, arguments) = started.program.split_first().ok_or_else(|| user_error("no program is given"))?;
     let signals = Signals::take().context("cannot receive signals")?;
     let mut command = Command::new(program);
-    command.args(arguments).envs(variables).env("ATOLL_SESSION_TERMS", terms.write());
+    command.args(arguments).envs(variables).env("ATOLL_SESSION_TERMS", started.terms.write());
     if has_token {
         command.env_remove(TOKEN_VARIABLE);
     }
-    let started = command.spawn();
+    let spawned = command.spawn();
     let mut child =
-        started.with_context(|| format!("cannot start {}", Path::new(program).display())).or_user_error()?;
+        spawned.with_context(|| format!("cannot start {}", Path::new(program).display())).or_user_error()?;
     signals.hand_on(&child).context("cannot hand signals on to the program")?;
     child.wait().context("cannot wait for the program")
 }

@@ -194,8 +194,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATE")]
     otlp_sample_rate: Option<f64>,
 
-    /// Run functions of tenants even where the memory of tenants is not isolated: on a GPU, or with
-    /// --isolation none
+    /// Run functions of tenants even where the memory of tenants is not isolated: on a GPU without
+    /// --tenant-memory, or with --isolation none
     #[arg(long)]
     trust_tenants: bool,
 
@@ -254,13 +254,21 @@ impl Args {
             socket: self.control_socket.clone().unwrap_or_else(default_socket),
             state,
             object_memory_bytes: self.object_memory,
-            trust_tenants: self.trust_tenants || self.devices.keeps_tenants_apart(),
+            trust_tenants: self.trust_tenants,
         })
     }
 
-    fn config(self) -> Result<(ServerConfig, FleetArgs)> {
+    fn config(mut self) -> Result<(ServerConfig, FleetArgs)> {
         let model_control = self.model_control()?;
-        let control = if self.no_control { None } else { Some(self.control()?) };
+        let mut control = if self.no_control { None } else { Some(self.control()?) };
+        let identity = self.identity.identity(self.config.as_deref())?;
+        let has_tenants = identity.access.tenant_limits().any(|(tenant, _)| !tenant.is_local());
+        if has_tenants && !self.no_control && !self.trust_tenants {
+            self.devices.reserve_for_tenants();
+        }
+        if let Some(control) = &mut control {
+            control.trust_tenants |= self.devices.keeps_tenants_apart();
+        }
         let cache = match self.cache {
             Some(cache) => cache,
             None => cache::folder("compiled")
@@ -275,7 +283,6 @@ impl Args {
             }
             None => self.model_repository,
         };
-        let identity = self.identity.identity(self.config.as_deref())?;
         let sessions = self.sessions.or(identity.access.sessions()).map(|address| SessionsConfig {
             address,
             allow_plain: self.sessions_plain || identity.access.sessions_plain(),
@@ -334,7 +341,7 @@ pub(crate) fn run(args: Args, log: LogControl) -> Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_name("atoll-http").max_blocking_threads(limits::BLOCKING_THREADS_MAX);
     let runtime = runtime.build()?;
-    let compiler = compiler::service(&devices.device_names(), symbols);
+    let compiler = compiler::service(&devices.device_names(), symbols, devices.fences_gpus());
     // Kept until the daemon ends: what drops it removes the groups.
     let groups = groups::enter(&config.identity.access);
     config.stage_groups = groups.as_ref().map(|groups| {

@@ -2,7 +2,7 @@
 
 use super::load::Workload;
 use crate::artifact;
-use crate::device_name::DeviceName;
+use crate::device_name::{DeviceName, GpuName};
 use crate::engine::part_engine;
 use crate::failure::user_error;
 use crate::output::{Align, Table};
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     beside: PathBuf,
 
     /// GPU: cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cuda(0))]
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cuda(GpuName::FIRST))]
     device: DeviceName,
 
     /// Compute units of the model's partition, possibly rounded up by the driver; the other model
@@ -79,14 +79,14 @@ struct Row {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Findings> {
-    let DeviceName::Cuda(index) = args.device else {
+    let DeviceName::Cuda(gpu) = args.device else {
         return Err(user_error("only GPUs can be partitioned; use --device cuda or cuda:N"));
     };
     if !(args.duration > 0.0 && args.duration <= 3_600.0) {
         return Err(user_error("--duration must be above 0 and at most 3600 seconds"));
     }
     let (model, other) = (artifact::open(&args.model, args.device)?, artifact::open(&args.beside, args.device)?);
-    let report = measure(args, index, &model, &other)?;
+    let report = measure(args, gpu, &model, &other)?;
     Findings::new(&report, text(&report))
 }
 
@@ -97,8 +97,8 @@ struct Asked {
 }
 
 impl Asked {
-    fn start(index: u32, part: Option<GpuPart>, bundle: &Arc<Bundle>) -> Result<Asked> {
-        let engine = part_engine(index, part, bundle.weights().len() as u64 + ROOM_BYTES)?;
+    fn start(gpu: GpuName, part: Option<GpuPart>, bundle: &Arc<Bundle>) -> Result<Asked> {
+        let engine = part_engine(gpu, part, bundle.weights().len() as u64 + ROOM_BYTES)?;
         let workload = Workload::load(&engine.handle(), "model", bundle, Class::BestEffort, 0)?;
         workload.ask()?;
         Ok(Asked { engine, workload })
@@ -121,18 +121,18 @@ impl Asked {
     }
 }
 
-fn measure(args: &Args, index: u32, model: &Arc<Bundle>, other: &Arc<Bundle>) -> Result<Report> {
-    let whole = Asked::start(index, None, model)?;
+fn measure(args: &Args, gpu: GpuName, model: &Arc<Bundle>, other: &Arc<Bundle>) -> Result<Report> {
+    let whole = Asked::start(gpu, None, model)?;
     let (device, all) = (whole.engine.handle().device_info().name.clone(), whole.compute_units());
     let whole_alone = whole.row(args, None);
-    let beside = Asked::start(index, None, other)?;
+    let beside = Asked::start(gpu, None, other)?;
     let whole_beside = whole.row(args, Some(&beside));
     [whole, beside].into_iter().for_each(|asked| asked.engine.shutdown());
 
     let wanted = args.compute_units.map_or(all / 2, NonZeroU32::get);
-    let part = Asked::start(index, Some(GpuPart::Of(wanted)), model)?;
+    let part = Asked::start(gpu, Some(GpuPart::Of(wanted)), model)?;
     let part_alone = part.row(args, None);
-    let rest = Asked::start(index, Some(GpuPart::Beside(wanted)), other)?;
+    let rest = Asked::start(gpu, Some(GpuPart::Beside(wanted)), other)?;
     let part_beside = part.row(args, Some(&rest));
     let compute_units = [all, part.compute_units(), rest.compute_units()];
     [part, rest].into_iter().for_each(|asked| asked.engine.shutdown());

@@ -108,9 +108,13 @@ pub(super) fn check_within(lowering: &Lowering, indices: &[Expr], data: &[Expr],
     }
     let others = indices.iter().zip(data).enumerate().filter(|(i, _)| *i != axis);
     for (_, (index, data)) in others {
-        if !at_least(data, index, &lowering.graph.symbols) {
-            lowering.equal_dims(data.clone(), index.clone())?;
+        if at_least(data, index, &lowering.graph.symbols) {
+            continue;
         }
+        // An open size of the indices may be anything up to a fixed size of the data. It would be
+        // fixed if the two had to be equal, and then the model would have no batch axis.
+        let most = if data.as_const().is_some() { index.clone().min(data.clone()) } else { data.clone() };
+        lowering.equal_dims(index.clone(), most)?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
 use super::super::read::{dtype_name, input_dtype_of, stored_dtype_of};
 use super::narrow::Rounding;
+use super::strings;
 use crate::program::ProgramBuilder;
 use crate::tensor::{is_float, is_narrow_float};
 use crate::tensor_graph::{PointArg, PointOp, ValueId};
@@ -190,17 +191,22 @@ pub(super) fn modulo(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 pub(super) fn cast(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let to = call.int("to", 0)? as i32;
     let Some(dtype) = input_dtype_of(to) else { return unsupported(format!("a cast to {}", dtype_name(to))) };
-    let x = call.input(0)?;
-    match (lowering.has_strings(x), dtype == DType::Strings) {
-        (false, false) => converted(lowering, call, dtype),
-        (true, true) => Ok(vec![x]),
-        _ => unsupported("a cast between strings and numbers"),
-    }
+    cast_to(lowering, call, dtype)
 }
 
 pub(super) fn cast_like(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let dtype = lowering.dtype(call.input(1)?);
-    converted(lowering, call, dtype)
+    cast_to(lowering, call, dtype)
+}
+
+fn cast_to(lowering: &mut Lowering, call: &Call<'_>, dtype: DType) -> Results {
+    let x = call.input(0)?;
+    match (lowering.has_strings(x), dtype == DType::Strings) {
+        (false, false) => converted(lowering, call, dtype),
+        (true, true) => Ok(vec![x]),
+        (true, false) => strings::parse(lowering, call, dtype),
+        (false, true) => strings::write(lowering, call),
+    }
 }
 
 /// Operand 0 as `dtype`. The attributes of the conversion matter only for narrow floats.

@@ -1,17 +1,18 @@
-//! Operators on strings: which operators accept strings, and those that compute new ones.
+//! Operators on strings: which operators accept strings, and those that the host computes.
 //!
-//! New strings are computed by the host before the kernels run ([`StringStep`]), so the operands of
-//! these operators are inputs of the model, constants, or results of such operators.
+//! New strings, and numbers from strings, are computed by the host before the kernels run
+//! ([`StringStep`]), so the operands of these operators are inputs of the model, constants, or
+//! results of such operators.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
 use super::super::options::is_default_domain;
-use crate::tensor::Data;
+use crate::tensor::{Data, Tensor};
 use crate::tensor_graph::{Op, Value, ValueId};
 use atoll_kgraph::limits::STRING_STEPS_MAX;
-use atoll_kgraph::strings::{Case, Cut, StringOp, StringOperand, StringStep};
-use atoll_kgraph::{Expr, SymbolId, SymbolSpec};
+use atoll_kgraph::strings::{self, Case, Cut, StringOp, StringOperand, StringStep};
+use atoll_kgraph::{DType, Expr, SymbolId, SymbolSpec};
 
 type Results = LowerResult<Vec<ValueId>>;
 
@@ -20,8 +21,9 @@ const PARTS_MAX: i64 = 65_536;
 
 /// Operators of the default domain that accept strings: they move elements, compare them for
 /// equality, read only their shape, or are computed by the host. Sorted.
-const ACCEPTING: [&str; 41] = [
+const ACCEPTING: [&str; 42] = [
     "Cast",
+    "CastLike",
     "Compress",
     "Concat",
     "ConcatFromSequence",
@@ -90,7 +92,7 @@ pub(in super::super) fn check_operands(lowering: &Lowering, call: &Call<'_>) -> 
 /// Whether an operand of an accepting operator is data, and not a size, an index or a condition.
 fn is_data(operator: &str, index: usize) -> bool {
     match operator {
-        "Concat" | "Equal" | "Scan" | "SequenceConstruct" | "SequenceMap" | "StringConcat" => true,
+        "CastLike" | "Concat" | "Equal" | "Scan" | "SequenceConstruct" | "SequenceMap" | "StringConcat" => true,
         "Loop" => index >= 2,
         "SequenceInsert" => index < 2,
         "Where" => index >= 1,
@@ -130,6 +132,55 @@ pub(super) fn string_split(lowering: &mut Lowering, call: &Call<'_>) -> Results 
 
 fn negative(what: &str) -> LowerError {
     LowerError::Invalid(format!("its attribute {what} is negative"))
+}
+
+/// The numbers that strings name.
+pub(super) fn parse(lowering: &mut Lowering, call: &Call<'_>, to: DType) -> Results {
+    let x = call.input(0)?;
+    // Kernels convert to the types of 16 bits, as ONNX Runtime does.
+    let read = if matches!(to, DType::F16 | DType::Bf16) { DType::F32 } else { to };
+    let op = StringOp::Parse { to: read };
+    op.check().map_err(LowerError::Unsupported)?;
+    let numbers = match lowering.tensor(x) {
+        Some(texts) => {
+            let numbers = numbers_of(lowering, &texts, read)?;
+            lowering.constant(&call.name, &numbers)
+        }
+        None => {
+            let shape = lowering.shape(x).to_vec();
+            step(lowering, call, op, &[x], vec![shape])?[0]
+        }
+    };
+    Ok(vec![lowering.cast(&call.name, numbers, to)?])
+}
+
+/// The numbers that strings of the model name.
+fn numbers_of(lowering: &Lowering, texts: &Tensor, to: DType) -> LowerResult<Tensor> {
+    let Data::Int(codes) = &texts.data else { return invalid("its operand has no strings") };
+    let mut bytes = Vec::new();
+    for code in codes {
+        let text = lowering.graph.strings.table.get(*code as usize).map_or("", String::as_str);
+        let number = strings::number(text, to)
+            .ok_or_else(|| LowerError::Invalid(format!("its operand has {text:?}, which is no number of type {to}")))?;
+        bytes.extend(number);
+    }
+    Tensor::from_bytes(to, &texts.shape, &bytes)
+        .ok_or_else(|| LowerError::Invalid("its operand has another number of elements than its shape".into()))
+}
+
+/// The texts of numbers.
+pub(super) fn write(lowering: &mut Lowering, call: &Call<'_>) -> Results {
+    let x = call.input(0)?;
+    let from = lowering.dtype(x);
+    let op = StringOp::Write { from };
+    op.check().map_err(LowerError::Unsupported)?;
+    if let Some(numbers) = lowering.tensor(x) {
+        let texts = strings::texts(&numbers.to_bytes(), from).unwrap_or_default();
+        let codes = lowering.strings(&texts)?;
+        return Ok(vec![lowering.constant(&call.name, &codes.reshaped(numbers.shape))]);
+    }
+    let shape = lowering.shape(x).to_vec();
+    step(lowering, call, op, &[x], vec![shape])
 }
 
 /// `com.microsoft.Tokenizer`: the tokens of each string on a new last axis.
@@ -200,7 +251,8 @@ fn step(
             limit: STRING_STEPS_MAX.to_string(),
         });
     }
-    let operands = operands.iter().map(|id| operand(lowering, *id)).collect::<LowerResult<Vec<StringOperand>>>()?;
+    let ty = op.operand_type();
+    let operands = operands.iter().map(|id| operand(lowering, *id, ty)).collect::<LowerResult<Vec<StringOperand>>>()?;
     lowering.use_strings();
     let name = lowering.unique_name(&format!("{}.computed", call.name));
     let mut results = Vec::with_capacity(shapes.len());
@@ -216,8 +268,8 @@ fn step(
 }
 
 /// A value as an operand of a step on the host.
-fn operand(lowering: &Lowering, id: ValueId) -> LowerResult<StringOperand> {
-    if !lowering.has_strings(id) {
+fn operand(lowering: &Lowering, id: ValueId, ty: DType) -> LowerResult<StringOperand> {
+    if lowering.dtype(id) != ty {
         return invalid(format!("its operand has type {}; it needs strings", lowering.dtype(id)));
     }
     let input_of = |id: ValueId| lowering.graph.inputs.iter().position(|input| *input == id);
@@ -236,8 +288,8 @@ fn operand(lowering: &Lowering, id: ValueId) -> LowerResult<StringOperand> {
             Ok(StringOperand::Constant { shape, codes: codes.iter().map(|code| *code as u32).collect() })
         }
         None => unsupported(
-            "its operand is computed by kernels; the host computes new strings before the kernels run, from inputs of \
-             the model, constants, and results of such operators",
+            "its operand is computed by kernels; the host computes with the text of strings before the kernels run, \
+             from inputs of the model, constants, and results of such operators",
         ),
     }
 }

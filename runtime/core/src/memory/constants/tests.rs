@@ -1,5 +1,5 @@
-use super::super::event::MemorySpec;
 use super::super::ledger::{ALIGN, Ledger, Purpose};
+use super::super::spec::MemorySpec;
 use super::*;
 
 fn memory() -> Ledger {

@@ -4,6 +4,7 @@
 mod clients;
 mod device;
 mod digest;
+mod outputs;
 mod sessions;
 mod totals;
 
@@ -67,6 +68,7 @@ pub(crate) struct World {
     /// Running invocations whose constants were lost.
     constants_lost: BTreeSet<TaskId>,
     sessions: BTreeMap<SessionId, sessions::Session>,
+    outputs: outputs::Outputs,
     unmapped: BTreeSet<FunctionId>,
     staging: BTreeMap<ItemId, usize>,
     next: u64,
@@ -112,6 +114,7 @@ impl World {
             places: BTreeMap::new(),
             constants_lost: BTreeSet::new(),
             sessions: BTreeMap::new(),
+            outputs: outputs::Outputs::default(),
             unmapped: BTreeSet::new(),
             staging: BTreeMap::new(),
             next: 1,
@@ -161,6 +164,7 @@ impl World {
     }
 
     pub(crate) fn run(mut self, steps: u64) -> Totals {
+        self.outputs.stay = self.rng.below(2) == 0;
         for _ in 0..steps {
             self.step(true);
         }
@@ -204,6 +208,7 @@ impl World {
             8 | 9 => self.prepare_one(),
             10 => self.map_one(),
             11 if self.fails() => self.lose_constants(),
+            12 if self.outputs.stay => self.release_one(),
             _ => self.advance(),
         }
         if self.memory.next_wakeup().is_some_and(|at| at <= self.now) {
@@ -260,6 +265,7 @@ impl World {
         while let Some(task) = ending(self) {
             let Invocation { spec, slots, .. } = self.invocations.remove(&task).expect("found");
             self.constants_lost.remove(&task);
+            self.retain_some(&slots);
             self.keep(slots, &spec);
             self.send(Event::Ended { task });
             self.leave_session(spec.session);
@@ -345,7 +351,9 @@ impl World {
                 let (slots, spec) = (std::mem::take(&mut invocation.slots), invocation.spec.clone());
                 self.keep(slots, &spec);
             }
+            Action::SaveOutputs { slot } => self.save_outputs(slot),
             Action::FreeSlot { slot, place } => {
+                self.check_unneeded(slot);
                 assert_eq!(self.kept.remove(&slot), Some(place), "a freed slot was kept");
                 self.places.remove(&slot);
                 if self.fails() {
@@ -421,6 +429,7 @@ impl World {
         }
         let tenant = self.invocations[&task].spec.tenant.clone();
         for granted in &slots {
+            self.check_unneeded(granted.slot);
             match granted.fresh {
                 None => {
                     self.totals.reused += 1;

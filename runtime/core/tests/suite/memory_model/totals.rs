@@ -21,6 +21,8 @@ pub(crate) struct Totals {
     pub(crate) device_lost: u64,
     pub(crate) resumed: u64,
     pub(crate) expired: u64,
+    pub(crate) saved: u64,
+    pub(crate) released: u64,
 }
 
 impl AddAssign for Totals {
@@ -42,6 +44,8 @@ impl AddAssign for Totals {
             (&mut self.device_lost, o.device_lost),
             (&mut self.resumed, o.resumed),
             (&mut self.expired, o.expired),
+            (&mut self.saved, o.saved),
+            (&mut self.released, o.released),
         ];
         for (sum, more) in pairs {
             *sum += more;

@@ -72,8 +72,8 @@ fn errors_of_the_driver_are_reported_verbatim() {
 /// A pool on a GPU with the kernels, loaded for a tenant.
 pub(super) struct Gpu {
     pub(super) pool: ExecutorPool,
-    module: ModuleId,
-    launches: u64,
+    pub(super) module: ModuleId,
+    pub(super) launches: u64,
 }
 
 impl Gpu {

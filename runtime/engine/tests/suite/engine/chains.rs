@@ -14,6 +14,7 @@ pub(super) fn chain(length: usize, class: Class, input: &[u32]) -> ChainRequest 
             function: request.function,
             inputs,
             outputs: Some(if stage + 1 == length { vec![0] } else { vec![] }),
+            retain: vec![],
         }
     });
     ChainRequest {

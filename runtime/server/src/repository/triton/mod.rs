@@ -16,6 +16,7 @@ pub use fields::config_fields;
 use super::scaling::ScalingSettings;
 use super::settings::{Declared, DynamicBatching, Settings, Warmup, WarmupData, WarmupInput};
 use super::versions::VersionPolicy;
+use crate::generation::GenerationSettings;
 use crate::grpc::proto::inference::DataType;
 use crate::limits::{WARMUP_RUNS_MAX, WARMUP_SAMPLES_MAX};
 use atoll_engine::Class;
@@ -91,6 +92,7 @@ fn read(config: &Message, name: &str) -> Result<Settings, String> {
         settings.decoupled = policy.flag("decoupled")?;
     }
     parameters(config, &mut settings)?;
+    generation(config, &mut settings)?;
     instances(config, &mut settings)?;
     Ok(settings)
 }
@@ -272,6 +274,24 @@ fn parameters(config: &Message, settings: &mut Settings) -> Result<(), String> {
             _ => {}
         }
     }
+    Ok(())
+}
+
+/// How a decoder generates tokens, if the parameter `generate` is true.
+fn generation(config: &Message, settings: &mut Settings) -> Result<(), String> {
+    let value_of = |name| all_parameters(config).find(|(key, _)| *key == name).map(|(_, value)| value);
+    if value_of("generate") != Some("true") {
+        return Ok(());
+    }
+    let mut generation = serde_json::Map::new();
+    for name in ["max_tokens", "end_token"] {
+        let Some(text) = value_of(name) else { continue };
+        let value: u32 = text.parse().map_err(|error| format!("parameters.{name} is `{}`: {error}", short(text)))?;
+        generation.insert(name.into(), value.into());
+    }
+    let generation: GenerationSettings =
+        serde_json::from_value(generation.into()).map_err(|error| format!("parameters.max_tokens: {error}"))?;
+    settings.generation = Some(generation);
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! A scripted engine.
 
+use super::VOCABULARY;
 use atoll_core::placement::Why;
 use atoll_core::{Epoch, Nanos, TaskId};
 use atoll_engine::{
@@ -40,6 +41,8 @@ pub(crate) struct Double {
     requests: Mutex<Vec<InvocationRequest>>,
     held: Mutex<Vec<(InvocationRequest, Reply)>>,
     cancelled: Mutex<Vec<InvocationId>>,
+    opened_sessions: AtomicU64,
+    closed_sessions: AtomicU64,
     ids: AtomicU64,
     preempts: AtomicBool,
     refuses_shares: AtomicBool,
@@ -128,6 +131,19 @@ impl Double {
         count
     }
 
+    /// Sessions that are open.
+    pub(crate) fn sessions(&self) -> u64 {
+        let closed = self.closed_sessions.load(Ordering::Relaxed);
+        self.opened_sessions.load(Ordering::Relaxed) - closed
+    }
+
+    /// Answers the held requests with an error.
+    pub(crate) fn fail_all(&self, error: &InvokeError) {
+        for (_, reply) in std::mem::take(&mut *self.held.lock().unwrap()) {
+            reply(Err(error.clone()));
+        }
+    }
+
     pub(crate) fn answer_all(&self) {
         for (request, reply) in std::mem::take(&mut *self.held.lock().unwrap()) {
             reply(Ok(echo(request)));
@@ -136,10 +152,16 @@ impl Double {
 }
 
 fn echo(request: InvocationRequest) -> InvocationResult {
-    let outputs =
-        request.inputs.into_iter().map(|input| OutputTensor { shape: input.shape, bytes: input.bytes }).collect();
+    let outputs = match request.function.name == "decoder" {
+        true => vec![logits(&request)],
+        false => {
+            request.inputs.into_iter().map(|input| OutputTensor { shape: input.shape, bytes: input.bytes }).collect()
+        }
+    };
     InvocationResult {
         outputs,
+        retained: Vec::new(),
+        handed_over_bytes: 0,
         timing: InvocationTiming::default(),
         entered_ns: 0,
         preemptions: 0,
@@ -153,12 +175,20 @@ fn echo(request: InvocationRequest) -> InvocationResult {
     }
 }
 
+/// The logits of a decoder: the token after each one is its successor.
+fn logits(request: &InvocationRequest) -> OutputTensor {
+    let tokens = &request.inputs[1];
+    let next = tokens.bytes.as_chunks().0.iter().map(|token| (i64::from_le_bytes(*token) + 1) % VOCABULARY);
+    let row = |next: i64| (0..VOCABULARY).flat_map(move |token| f32::from(u8::from(token == next)).to_le_bytes());
+    OutputTensor { shape: vec![1, tokens.shape[1], VOCABULARY], bytes: next.flat_map(row).collect() }
+}
+
 /// The only stage of a chain. These tests send no chains with several stages.
 fn single(mut chain: ChainRequest) -> InvocationRequest {
     let stage = chain.stages.remove(0);
     let input = |input| match input {
         StageInput::Tensor(tensor) => tensor,
-        StageInput::Output { .. } => panic!("a chain"),
+        StageInput::Output { .. } | StageInput::Retained(_) => panic!("a chain, or an output of another engine"),
     };
     let inputs = stage.inputs.into_iter().map(input).collect();
     InvocationRequest {
@@ -262,7 +292,12 @@ impl Inference for Double {
     }
 
     fn open_session(&self, _: &FunctionKey, _: Duration) -> Result<SessionId, InvokeError> {
+        self.opened_sessions.fetch_add(1, Ordering::Relaxed);
         Ok(SessionId(self.ids.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    fn close_session(&self, _: SessionId) {
+        self.closed_sessions.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Echoes the inputs if the behaviour is `Hold`, as a second device that is not slow.

@@ -13,7 +13,8 @@ pub(crate) use client::{Answer, Connection};
 pub(crate) use client_memory::ClientMemory;
 pub(crate) use double::{Behaviour, Double};
 pub(crate) use model::{
-    write_bundle, write_changed_bundle, write_state_bundle, write_steps_bundle, write_strings_bundle,
+    VOCABULARY, write_bundle, write_changed_bundle, write_decoder_bundle, write_state_bundle, write_steps_bundle,
+    write_strings_bundle,
 };
 
 use atoll_kgraph::{Bundle, ModelOptions, TargetContents};

@@ -7,6 +7,9 @@ use atoll_kgraph::{
 };
 use std::path::Path;
 
+/// Logits of a token of the decoder.
+pub(crate) const VOCABULARY: i64 = 8;
+
 pub(crate) fn write_bundle(path: &Path) {
     write(path, "toy", DType::F32);
 }
@@ -29,14 +32,48 @@ pub(crate) fn write_steps_bundle(path: &Path) {
 
 /// Writes the same model with a state that no node uses.
 pub(crate) fn write_state_bundle(path: &Path) {
-    let mut graph = graph("state", DType::F32, &[]);
+    put(path, &with_state(graph("state", DType::F32, &[])));
+}
+
+/// Writes a model with the tensors of a decoder: `attention_mask`, `input_ids` and `logits` of a
+/// vocabulary of [`VOCABULARY`], and a state that no node uses.
+pub(crate) fn write_decoder_bundle(path: &Path) {
+    let symbol = |id| Expr::from(SymbolId(id));
+    let buffer =
+        |name: &str, kind, dtype, shape| BufferSpec { name: name.into(), kind, dtype, shape, weights_offset: None };
+    let row = |length| vec![Expr::Const(1), length];
+    let logits = vec![Expr::Const(1), symbol(0), Expr::Const(VOCABULARY)];
+    let graph = graph("decoder", DType::F32, &[]);
+    let copy = NodeKind::copy(BufferId(1), BufferId(2), symbol(0) * 8);
+    put(
+        path,
+        &with_state(KernelGraph {
+            symbols: vec![SymbolSpec::new("tokens", 1, 64), SymbolSpec::new("all", 1, 64)],
+            buffers: vec![
+                buffer("attention_mask", BufferKind::Input, DType::I64, row(symbol(1))),
+                buffer("input_ids", BufferKind::Input, DType::I64, row(symbol(0))),
+                buffer("logits", BufferKind::Output, DType::F32, logits),
+            ],
+            nodes: vec![Node {
+                kind: copy,
+                reads: vec![BufferId(1)],
+                writes: vec![BufferId(2)],
+                ..graph.nodes[0].clone()
+            }],
+            ..graph
+        }),
+    );
+}
+
+/// The graph with a state that no node uses.
+fn with_state(mut graph: KernelGraph) -> KernelGraph {
     let (buffer, shape) = (BufferId(graph.buffers.len() as u32), vec![Expr::Const(4)]);
     let (kind, dtype) = (BufferKind::State, DType::F32);
     graph.buffers.push(BufferSpec { name: "h".into(), kind, dtype, shape: shape.clone(), weights_offset: None });
     graph.plan.states = vec![TempPlacement { buffer, offset: Expr::Const(0) }];
     graph.plan.state_bytes = Some(Expr::Const(256));
     graph.session.states = vec![StateSpec { buffer, input: "h".into(), output: "hn".into(), shape }];
-    put(path, &graph);
+    graph
 }
 
 fn write(path: &Path, name: &str, dtype: DType) {

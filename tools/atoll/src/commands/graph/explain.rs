@@ -15,6 +15,18 @@ pub(super) fn admission(report: &AdmissionReport) -> String {
     text
 }
 
+/// The bytes that functions have taken from other functions; nothing before the first one has.
+pub(super) fn intermediates(graph: &GraphReport) -> String {
+    let GraphReport { handed_over_bytes, copied_bytes, .. } = graph;
+    match handed_over_bytes + copied_bytes {
+        0 => String::new(),
+        _ => format!(
+            "{handed_over_bytes} bytes from function to function stayed on a device, {copied_bytes} went through host \
+             memory\n"
+        ),
+    }
+}
+
 /// The versions of functions, with their requests and mean times.
 pub(super) fn versions(graph: &GraphReport) -> String {
     let mut table = Table::new([

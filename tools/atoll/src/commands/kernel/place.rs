@@ -1,6 +1,6 @@
 //! The devices on which single kernels run (`--device`).
 
-use crate::device_name::DeviceName;
+use crate::device_name::{DeviceName, GpuName};
 use crate::failure::user_error;
 use anyhow::{Context, Result};
 #[cfg(feature = "cuda")]
@@ -50,7 +50,7 @@ impl Place {
         let started = match self {
             Place::Interp => return Ok(Box::new(InterpBench::default())),
             Place::On(DeviceName::Host) => host(buffers_bytes, timeout),
-            Place::On(DeviceName::Cuda(index)) => cuda(index, buffers_bytes, timeout),
+            Place::On(DeviceName::Cuda(gpu)) => cuda(gpu, buffers_bytes, timeout),
             Place::On(DeviceName::Hip(_)) => Err(no_single_kernels()),
         };
         started.with_context(|| format!("cannot start {self}"))
@@ -80,18 +80,18 @@ pub(super) fn without_llvm() -> anyhow::Error {
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(index: u32, buffers_bytes: u64, timeout: Duration) -> Result<Box<dyn Runner>> {
-    Ok(Box::new(cuda_bench(index, buffers_bytes)?.with_timeout(timeout)))
+fn cuda(gpu: GpuName, buffers_bytes: u64, timeout: Duration) -> Result<Box<dyn Runner>> {
+    Ok(Box::new(cuda_bench(gpu, buffers_bytes)?.with_timeout(timeout)))
 }
 
 /// A GPU for single kernels.
 #[cfg(feature = "cuda")]
-pub(super) fn cuda_bench(index: u32, buffers_bytes: u64) -> Result<CudaBench> {
-    Ok(CudaBench::start(CudaConfig { index, ..CudaConfig::default() }, buffers_bytes)?)
+pub(super) fn cuda_bench(gpu: GpuName, buffers_bytes: u64) -> Result<CudaBench> {
+    Ok(CudaBench::start(CudaConfig { gpu: gpu.into(), ..CudaConfig::default() }, buffers_bytes)?)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(_: u32, _: u64, _: Duration) -> Result<Box<dyn Runner>> {
+fn cuda(_: GpuName, _: u64, _: Duration) -> Result<Box<dyn Runner>> {
     Err(without_gpus())
 }
 

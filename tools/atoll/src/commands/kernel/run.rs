@@ -4,7 +4,7 @@ use super::argument::{Arguments, Memory, Use};
 use super::place::{self, Place};
 #[cfg(feature = "native")]
 use crate::cache;
-use crate::device_name::DeviceName;
+use crate::device_name::{DeviceName, GpuName};
 use crate::failure::{OrUserError, user_error};
 use crate::output::{milliseconds, parse_bytes, parse_seconds, print, print_json};
 use crate::samples::Distribution;
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let kernel = Kernel { module: &module, entry: &entry, report: report.as_ref(), block: args.block };
     let ran = match args.device {
         Place::On(DeviceName::Host) => on_host(&kernel, &launch, &mut arguments.buffers, args),
-        Place::On(DeviceName::Cuda(index)) => on_gpu(index, &kernel, &launch, &mut arguments.buffers, args),
+        Place::On(DeviceName::Cuda(gpu)) => on_gpu(gpu, &kernel, &launch, &mut arguments.buffers, args),
         Place::On(DeviceName::Hip(_)) => Err(place::no_single_kernels()),
         Place::Interp => {
             on(&mut InterpBench::default(), &kernel, &launch, &mut arguments.buffers, args.repeat).or_user_error()
@@ -230,11 +230,11 @@ fn on_host(_: &Kernel<'_>, _: &Launch, _: &mut [Buffer], _: &Args) -> Result<Ran
 
 /// Runs the kernel on a GPU.
 #[cfg(feature = "cuda")]
-fn on_gpu(index: u32, kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &Args) -> Result<Ran> {
+fn on_gpu(gpu: GpuName, kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &Args) -> Result<Ran> {
     if args.check {
         return Err(user_error("--check is not supported on GPUs; omit it, or use --device host or interp"));
     }
-    let mut bench = place::cuda_bench(index, CudaBench::bytes_for(buffers) + SPARE_BYTES).or_user_error()?;
+    let mut bench = place::cuda_bench(gpu, CudaBench::bytes_for(buffers) + SPARE_BYTES).or_user_error()?;
     match on(&mut bench, kernel, launch, buffers, args.repeat) {
         Err(BenchError::Fault { fault, printed }) => Err(failed(&fault, &printed, "")),
         other => other.or_user_error(),
@@ -242,7 +242,7 @@ fn on_gpu(index: u32, kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffe
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_gpu(_: u32, _: &Kernel<'_>, _: &Launch, _: &mut [Buffer], _: &Args) -> Result<Ran> {
+fn on_gpu(_: GpuName, _: &Kernel<'_>, _: &Launch, _: &mut [Buffer], _: &Args) -> Result<Ran> {
     Err(place::without_gpus())
 }
 

@@ -3,9 +3,7 @@
 
 use atoll_core::Nanos;
 use atoll_core::packing::InstanceId;
-use atoll_core::scaling::{
-    Autoscaler, Decision, INSTANCES_MAX, Instance, Observed, Point, Predictor, Profile, RATE_MAX,
-};
+use atoll_core::scaling::{Autoscaler, Decision, INSTANCES_MAX, Instance, Observed, Point, Profile, RATE_MAX};
 use atoll_core::tokens::WINDOW_NS_DEFAULT;
 use atoll_server::ScalingSettings;
 use serde::{Deserialize, Serialize};
@@ -99,7 +97,7 @@ impl Rule {
     pub(super) fn new(settings: &str) -> Result<Rule, String> {
         let settings: ScalingSettings = serde_json::from_str(settings).map_err(|error| error.to_string())?;
         settings.check()?;
-        Ok(Rule { settings, autoscaler: Autoscaler::new(settings.config(), Predictor::new()) })
+        Ok(Rule { settings, autoscaler: Autoscaler::new(settings.config(), settings.predictor()) })
     }
 
     /// Decides on a step in JSON. Returns the decision, or the reason why there is none, as a line

@@ -27,6 +27,8 @@ enum Fence {
     Mask,
     /// Trap the thread
     Trap,
+    /// End the thread, and report it to the launch; needs the pass exit_on_trap, too
+    Exit,
 }
 
 /// Run passes over the kernels of a PTX file, and report for each kernel what was changed and what
@@ -115,6 +117,7 @@ fn options(args: &Args, module: &Module) -> Result<PassOptions> {
     let fence_form = match args.fence {
         Fence::Mask => FenceForm::Mask,
         Fence::Trap => FenceForm::Trap,
+        Fence::Exit => FenceForm::Exit,
     };
     let mut options = PassOptions { check_every: args.check_every, fence_form, ..PassOptions::default() };
     let known = |name: &str| match module.kernels().find(|kernel| kernel.name == name) {

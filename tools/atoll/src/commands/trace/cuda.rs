@@ -1,11 +1,11 @@
 //! `atoll trace cuda`
 
-use crate::commands::run::{end, options_of, run_privately};
+use crate::commands::run::{Started, end, options_of, run_privately};
 use crate::failure::OrUserError;
 use crate::output::{bytes, counted};
 use anyhow::{Context, Result, bail};
 use atoll_session::Terms;
-use atoll_session_server::{Options, Recordings};
+use atoll_session_server::{Libraries, Options, Recordings};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -53,7 +53,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let recordings = Arc::new(recordings);
     let options = options_of(args.driver.as_deref(), args.ordinal, args.memory_mib)?;
     let options = Options { recordings: Some(recordings.clone()), ..options };
-    let (status, ended) = run_privately(options, &args.program, &Terms::default())?;
+    let started = Started { program: &args.program, terms: Terms::default(), libraries: Libraries::default() };
+    let (status, ended) = run_privately(options, &started)?;
     for why in ended.iter().filter_map(|ended| ended.why.as_ref()) {
         tracing::warn!("a session ended: {why}");
     }

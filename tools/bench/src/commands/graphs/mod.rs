@@ -1,7 +1,8 @@
-//! `atoll bench graphs`: a graph of functions beside the same calls by a client, and its deadlines
-//! under load.
+//! `atoll bench graphs`: a graph of functions beside the same calls by a client, its deadlines under
+//! load, and tensors between functions that stay on the device.
 
 mod admission;
+mod pipeline;
 mod vision;
 
 use super::daemon::Daemon;
@@ -16,6 +17,7 @@ use admission::{Admitted, open_loop};
 use anyhow::{Context, Result, anyhow, ensure};
 use atoll_protocol::Tensor;
 use atoll_server::{ControlConfig, ServerConfig, limits};
+use pipeline::Pipeline;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -34,14 +36,16 @@ const CALLS_ALONE: usize = 50;
 /// Different images, so that about half of them need the third model.
 const IMAGES: usize = 16;
 
-/// Measure a graph of functions: throughput beside a client that calls its models itself, and
-/// deadlines under load
+/// Measure a graph of functions: throughput beside a client that calls its models itself, deadlines
+/// under load, and tensors that stay on the device
 ///
 /// The graph is an ensemble of two image models with a cascade: a third model runs only if the first
 /// two are not confident, which is so for about half of the images. First, clients call the models
 /// over HTTP, one after the other, and compute the rest themselves, in turns with clients that call
 /// the graph over HTTP. Then the graph gets Poisson arrivals with a deadline, at a part of its best
-/// throughput, over the control socket.
+/// throughput, over the control socket. Before both, four functions are called one after the other
+/// on the idle first device, with tensors that stay there and with tensors that go through host
+/// memory.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -85,6 +89,7 @@ pub(crate) struct Args {
 
 /// Results.
 struct Measured {
+    pipeline: Pipeline,
     throughput: Vec<Throughput>,
     /// Part of the requests for which the third model runs.
     cascade: f64,
@@ -141,6 +146,9 @@ fn start(args: &Args, repository: &Path, folder: &Path, socket: &Path) -> Result
 }
 
 fn measure(args: &Args, daemon: &Daemon, socket: &Path) -> Result<Measured> {
+    // Once a client is connected, all models are loaded.
+    daemon.connect(pipeline::MODEL)?;
+    let pipeline = pipeline::measure(&daemon.fleet.handle())?;
     let most = args.clients.iter().copied().max().context("there is a number of clients")?;
     let connect = |model: &str| (0..most).map(|_| daemon.connect(model)).collect::<Result<Vec<Invoker>>>();
     let [a, b, c] = vision::MODELS.map(connect);
@@ -165,7 +173,7 @@ fn measure(args: &Args, daemon: &Daemon, socket: &Path) -> Result<Measured> {
     let rate_per_s = best * args.load;
     let admitted = open_loop(socket, &images, rate_per_s, args.seconds, args.seed, deadline)?;
     let cascade = visions[0].cascade(&images, threshold)?;
-    Ok(Measured { throughput, cascade, alone, deadline, rate_per_s, admitted })
+    Ok(Measured { pipeline, throughput, cascade, alone, deadline, rate_per_s, admitted })
 }
 
 fn ask_graph(graph: &Invoker, image: &Tensor) -> Result<Vec<Tensor>> {
@@ -234,6 +242,7 @@ fn as_json(args: &Args, measured: &Measured) -> Value {
         "width": args.width,
         "image": args.image,
         "seed": args.seed,
+        "pipeline": measured.pipeline.as_json(),
         "cascade": measured.cascade,
         "throughput": measured.throughput.iter().map(|throughput| json!({
             "clients": throughput.clients,
@@ -258,12 +267,13 @@ fn text(measured: &Measured) -> String {
     }
     format!(
         "Requests per second, by calls of the models and by the graph; {:.0} % need the third model\n\n{table}\nthe \
-         graph alone: mean {:.3} ms, p99 {:.3} ms\n{:.1} requests a second with a deadline of {:.3} ms:\n{}",
+         graph alone: mean {:.3} ms, p99 {:.3} ms\n{:.1} requests a second with a deadline of {:.3} ms:\n{}{}",
         measured.cascade * 100.0,
         measured.alone.mean_ms,
         measured.alone.p99_ms,
         measured.rate_per_s,
         measured.deadline.as_secs_f64() * 1e3,
-        measured.admitted.text()
+        measured.admitted.text(),
+        measured.pipeline.text()
     )
 }

@@ -1,6 +1,6 @@
 //! The ensemble and cascade of `atoll bench graphs`: its manifest, and the same by a client.
 
-use super::Args;
+use super::{Args, pipeline};
 use crate::compiler::compile_for;
 use crate::invoker::{Invoker, Terms};
 use crate::random::Random;
@@ -86,8 +86,9 @@ pub(super) fn manifest(size: u32, threshold: f32) -> String {
 pub(super) fn build(args: &Args, repository: &Path) -> Result<()> {
     let names = args.fleet.device_names();
     let device = *names.first().context("there is a device")?;
-    for (seed, model) in (7..).zip(MODELS) {
-        let options = BuildOptions { seed, width: args.width, image: Some(args.image), ..BuildOptions::default() };
+    let models = MODELS.map(|model| (model, args.image)).into_iter().chain([(pipeline::MODEL, pipeline::ELEMENTS)]);
+    for (seed, (model, size)) in (7..).zip(models) {
+        let options = BuildOptions { seed, width: args.width, image: Some(size), ..BuildOptions::default() };
         let path = repository.join(model).with_extension("onnx");
         std::fs::write(&path, build_onnx(model, &options).map_err(|error| anyhow::anyhow!("{error}"))?)?;
         compile_for(device, &path, &ModelOptions::default(), &path.with_extension("kg"))?;

@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn devices_of_a_kind_have_one_speed() {
-        let device = |kind: &str| DeviceTraits { kind: kind.into(), is_cpu: false, memory_bytes: 1 };
+        let device = |kind: &str| DeviceTraits { kind: kind.into(), is_cpu: false, memory_bytes: 1, capability: None };
         let traits = [device("cpu"), device("gpu"), device("gpu")];
         // Both functions take ten times as long on the CPU. The mean of the devices is 400 and 800.
         let services = [vec![1_000.0, 90.0, 110.0], vec![2_000.0, 200.0, 200.0]];

@@ -164,7 +164,8 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn traits(kinds: &[&str]) -> Vec<DeviceTraits> {
-        let of = |kind: &&str| DeviceTraits { kind: (*kind).into(), is_cpu: true, memory_bytes: 1 << 30 };
+        let of =
+            |kind: &&str| DeviceTraits { kind: (*kind).into(), is_cpu: true, memory_bytes: 1 << 30, capability: None };
         kinds.iter().map(of).collect()
     }
 

@@ -4,9 +4,10 @@ use super::super::super::call::Call;
 use super::super::super::error::{LowerError, LowerResult, invalid};
 use super::super::super::lowering::Lowering;
 use crate::nest::{NestArg, NestBuilder};
-use crate::tensor::{Tensor, is_float};
+use crate::tensor::{Data, Tensor, is_float};
 use crate::tensor_graph::{Op, PointOp, ValueId};
 use atoll_kgraph::DType;
+use std::cmp::Ordering;
 
 type Results = LowerResult<Vec<ValueId>>;
 
@@ -34,8 +35,9 @@ impl Labels {
     }
 }
 
-/// Looks up each element among the keys; the first equal key gives the value. From version 4 on a
-/// NaN is equal to a NaN. Version 1 has the names of classes, whose numbers are their positions.
+/// Looks up each element among the keys, by halves; the first equal key gives the value. From
+/// version 4 on a NaN is equal to a NaN. Version 1 has the names of classes, whose numbers are their
+/// positions.
 pub(in super::super) fn label_encoder(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (keys, values) = match call.strings("classes_strings")? {
         Some(classes) => classes_of(lowering, call, &classes, None)?,
@@ -77,8 +79,10 @@ fn look_up(lowering: &mut Lowering, call: &Call<'_>, keys: Tensor, values: Tenso
             values.len()
         ));
     }
-    let (count, dtype, shape) = (keys.len() as i64, values.dtype, lowering.shape(x).to_vec());
-    let operands = [("keys", keys), ("values", values), ("default", other)]
+    let (dtype, shape) = (values.dtype, lowering.shape(x).to_vec());
+    let sorted = Sorted::of(&keys, &values, call.opset >= 4);
+    let (count, of_nan) = (sorted.keys.len(), sorted.of_nan);
+    let operands = [("keys", sorted.keys), ("values", sorted.values), ("default", other)]
         .map(|(what, tensor)| lowering.constant(&format!("{}.{what}", call.name), &tensor));
     let mut nest = NestBuilder::new("label_encoder", shape.clone());
     nest.by_rows(1);
@@ -87,32 +91,80 @@ fn look_up(lowering: &mut Lowering, call: &Call<'_>, keys: Tensor, values: Tenso
     let x_value = nest.load(0, key_ty, &at);
     let first = nest.load(3, dtype, &0.into());
     let result = nest.variable(dtype, &first);
-    let searching = nest.variable(DType::Bool, &NestArg::Const(1.0));
-    nest.count_while(&0.into(), &count.into(), &searching, |nest, i| {
-        let key = nest.load(1, key_ty, i);
-        let is_key = same(nest, key_ty, &x_value, &key, call.opset >= 4);
+    if count > 0 {
+        let place = search(&mut nest, key_ty, &x_value, count);
+        let key = nest.load(1, key_ty, &place);
+        let is_key = nest.compare(PointOp::Equal, key_ty, &x_value, &key);
         nest.when(&is_key, |nest| {
-            let value = nest.load(2, dtype, i);
+            let value = nest.load(2, dtype, &place);
             nest.set(&result, &value);
-            nest.set(&searching, &NestArg::Const(0.0));
         });
-    });
+    }
+    if let Some(place) = of_nan {
+        let is_number = nest.compare(PointOp::Equal, key_ty, &x_value, &x_value);
+        nest.choose(
+            &is_number,
+            |_| {},
+            |nest| {
+                let value = nest.load(2, dtype, &(place as i64).into());
+                nest.set(&result, &value);
+            },
+        );
+    }
     nest.store(0, &at, &result);
     let inputs = [&[x][..], &operands].concat();
     Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &inputs, dtype, shape)?])
 }
 
-fn same(nest: &mut NestBuilder, ty: DType, a: &NestArg, b: &NestArg, nan_is_nan: bool) -> NestArg {
-    let equal = nest.compare(PointOp::Equal, ty, a, b);
-    if !is_float(ty) || !nan_is_nan {
-        return equal;
+/// A table by ascending keys. Of equal keys it has the first one. The codes of strings have an
+/// order, too.
+struct Sorted {
+    keys: Tensor,
+    /// The values of the keys, and possibly of NaN behind them.
+    values: Tensor,
+    /// The place of NaN's value, if NaN is a key and equal to itself.
+    of_nan: Option<usize>,
+}
+
+impl Sorted {
+    fn of(keys: &Tensor, values: &Tensor, nan_is_nan: bool) -> Sorted {
+        let is_nan = |key: usize| matches!(&keys.data, Data::Float(elements) if elements[key].is_nan());
+        let order = |a: &usize, b: &usize| match &keys.data {
+            Data::Float(elements) => elements[*a].partial_cmp(&elements[*b]).unwrap_or(Ordering::Equal),
+            // U64 has the bits of its numbers.
+            Data::Int(elements) if keys.dtype == DType::U64 => (elements[*a] as u64).cmp(&(elements[*b] as u64)),
+            Data::Int(elements) => elements[*a].cmp(&elements[*b]),
+        };
+        let mut places: Vec<usize> = (0..keys.len()).filter(|key| !is_nan(*key)).collect();
+        places.sort_by(order);
+        places.dedup_by(|later, first| order(later, first).is_eq());
+        let nan = (0..keys.len()).find(|key| is_nan(*key)).filter(|_| nan_is_nan);
+        let picked = |tensor: &Tensor, places: &[usize]| {
+            tensor.pick(vec![places.len()], 0.0, places.iter().map(|place| Some(*place)))
+        };
+        let with_nan: Vec<usize> = places.iter().copied().chain(nan).collect();
+        let of_nan = nan.map(|_| places.len());
+        Sorted { keys: picked(keys, &places), values: picked(values, &with_nan), of_nan }
     }
-    let [a_is_nan, b_is_nan] = [a, b].map(|x| {
-        let is_number = nest.compare(PointOp::Equal, ty, x, x);
-        nest.step(PointOp::Not, DType::Bool, &[is_number])
+}
+
+/// The place of the last of `count` ascending keys that is not above a value; 0 if all are.
+fn search(nest: &mut NestBuilder, ty: DType, x: &NestArg, count: usize) -> NestArg {
+    let low = nest.variable(DType::I32, &0.into());
+    let high = nest.variable(DType::I32, &(count as i64).into());
+    // Each step halves the keys between the two, until one is left.
+    let steps = count.next_power_of_two().trailing_zeros();
+    nest.count(&0.into(), &i64::from(steps).into(), |nest, _| {
+        let sum = nest.add(&low, &high);
+        let middle = nest.div(&sum, &2.into());
+        let key = nest.load(1, ty, &middle);
+        let is_reached = nest.compare(PointOp::LessOrEqual, ty, &key, x);
+        let from = nest.select(DType::I32, &is_reached, &middle, &low);
+        let to = nest.select(DType::I32, &is_reached, &high, &middle);
+        nest.set(&low, &from);
+        nest.set(&high, &to);
     });
-    let both = nest.both(&a_is_nan, &b_is_nan);
-    nest.step(PointOp::Or, DType::Bool, &[equal, both])
+    low
 }
 
 /// The keys or values, from the attribute that the node has.
@@ -152,4 +204,22 @@ fn default(lowering: &mut Lowering, call: &Call<'_>, dtype: DType) -> LowerResul
         dtype if is_float(dtype) => Tensor::floats(dtype, vec![1], [f64::from(call.float("default_float", -0.0)?)]),
         dtype => Tensor::ints(dtype, vec![1], [call.int("default_int64", -1)?]),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_ascend_and_the_first_of_equal_ones_counts() {
+        let values = Tensor::ints(DType::I64, vec![5], 1..6);
+        let keys = Tensor::floats(DType::F32, vec![5], [2.0, f64::NAN, -1.0, 2.0, f64::NAN]);
+        let sorted = Sorted::of(&keys, &values, true);
+        assert_eq!(sorted.keys.to_f64(), [-1.0, 2.0]);
+        assert_eq!((sorted.values.to_f64(), sorted.of_nan), (vec![3.0, 1.0, 2.0], Some(2)));
+        let sorted = Sorted::of(&keys, &values, false);
+        assert_eq!((sorted.values.to_f64(), sorted.of_nan), (vec![3.0, 1.0], None), "NaN is no key");
+        let keys = Tensor::ints(DType::U64, vec![5], [-1, 1, i64::MIN, 0, 1]);
+        assert_eq!(Sorted::of(&keys, &values, true).values.to_f64(), [4.0, 2.0, 3.0, 1.0]);
+    }
 }

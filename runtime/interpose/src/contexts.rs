@@ -18,6 +18,9 @@ pub(crate) struct Contexts {
     /// Number of times that the primary context is retained. The context exists while this is not
     /// 0.
     retained: u64,
+    /// Whether the runtime has the handle of the primary context, which may then be current before it
+    /// exists.
+    is_revealed: bool,
     primary_flags: u32,
     /// Flags of the other contexts, by number.
     others: BTreeMap<u32, u32>,
@@ -26,7 +29,7 @@ pub(crate) struct Contexts {
 
 impl Default for Contexts {
     fn default() -> Contexts {
-        Contexts { retained: 0, primary_flags: 0, others: BTreeMap::new(), last: PRIMARY }
+        Contexts { retained: 0, is_revealed: false, primary_flags: 0, others: BTreeMap::new(), last: PRIMARY }
     }
 }
 
@@ -44,6 +47,16 @@ impl Contexts {
     /// Destroys the primary context. Returns true if it existed.
     pub(crate) fn reset(&mut self) -> bool {
         std::mem::take(&mut self.retained) > 0
+    }
+
+    /// Notes that the runtime got the handle of the primary context.
+    pub(crate) fn reveal(&mut self) {
+        self.is_revealed = true;
+    }
+
+    /// Returns an error if a context cannot be current.
+    pub(crate) fn check_usable(&self, context: u32) -> Result<(), Code> {
+        if context == PRIMARY && self.is_revealed { Ok(()) } else { self.flags(context).map(drop) }
     }
 
     pub(crate) fn set_primary_flags(&mut self, flags: u32) {

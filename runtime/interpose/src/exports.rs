@@ -21,6 +21,7 @@ mod module;
 mod node;
 mod pool;
 mod stream;
+mod virtual_memory;
 
 use crate::arguments::Argument;
 use crate::log::{log, log_missing};
@@ -52,8 +53,11 @@ macro_rules! entry_points {
 }
 use entry_points;
 
+pub(crate) use device::check_device;
+pub(crate) use module::load;
+
 /// The implemented entry points.
-const IMPLEMENTED: [&[&str]; 15] = [
+const IMPLEMENTED: [&[&str]; 16] = [
     capture::CAPTURE,
     context::CONTEXT,
     copy::COPY,
@@ -69,6 +73,7 @@ const IMPLEMENTED: [&[&str]; 15] = [
     node::NODE,
     pool::POOL,
     stream::STREAM,
+    virtual_memory::VIRTUAL_MEMORY,
 ];
 
 /// Entry points that sessions do not support.
@@ -82,8 +87,8 @@ const MISSING: &[&str] = &[
     "cuIpcOpenMemHandle",
     "cuIpcOpenMemHandle_v2",
     "cuIpcCloseMemHandle",
-    "cuMemcpyPeer",
-    "cuMemcpyPeerAsync",
+    "cuMemExportToShareableHandle",
+    "cuMemImportFromShareableHandle",
     "cuModuleGetFunctionCount",
     "cuStreamWriteValue32_v2",
     "cuStreamWriteValue64_v2",
@@ -101,19 +106,6 @@ const MISSING: &[&str] = &[
     "cuGreenCtxRecordEvent",
     "cuGreenCtxWaitEvent",
     "cuCtxSetFlags",
-    "cuMemAddressReserve",
-    "cuMemAddressFree",
-    "cuMemCreate",
-    "cuMemRelease",
-    "cuMemMap",
-    "cuMemUnmap",
-    "cuMemSetAccess",
-    "cuMemGetAccess",
-    "cuMemGetAllocationGranularity",
-    "cuMemGetAllocationPropertiesFromHandle",
-    "cuMemRetainAllocationHandle",
-    "cuMemExportToShareableHandle",
-    "cuMemImportFromShareableHandle",
     "cuMulticastCreate",
     "cuMulticastAddDevice",
     "cuMulticastBindMem",
@@ -180,7 +172,7 @@ const _: () = atoll_cuda_api::coverage::assert_complete(&IMPLEMENTED, MISSING);
 
 /// Runs an entry point. A panic becomes an error code. If the result is the error of a recorded
 /// call, that call is printed.
-fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Code>) -> CUresult {
+pub(crate) fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Code>) -> CUresult {
     let run = || {
         let result = body();
         if result.is_err_and(|code| code != Code::NOT_READY) {

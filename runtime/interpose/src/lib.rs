@@ -14,8 +14,10 @@
 //! | `work`, `boxes` | calls that are captured or are nodes of graphs; copies of rows and planes |
 //! | `captures` | whether a stream is captured, and calls that a capture forbids |
 //! | `pools`, `graph_memory` | pools of device memory; memory that graphs allocate |
+//! | `virtual_memory` | reservations of addresses, physical memory, and mappings |
 //! | `managed` | managed memory, which the program and the device use in turn |
 //! | `contexts` | contexts, which exist only in this library, and the current one of each thread |
+//! | `private` | the driver's private tables, which NVIDIA's runtime needs |
 //! | `handles` | handles for the program |
 //! | `host` | pinned and registered memory of the program |
 //! | `image` | the size of a module's image |
@@ -59,6 +61,8 @@ mod link;
 mod log;
 mod managed;
 mod pools;
+mod private;
 mod reserved;
 mod shim;
+mod virtual_memory;
 mod work;

@@ -7,7 +7,9 @@ use crate::link::Link;
 use crate::log::log;
 use crate::managed::Managed;
 use crate::pools::Pools;
+use crate::private::Storage;
 use crate::reserved::reserve;
+use crate::virtual_memory::VirtualMemory;
 use crate::work::Work;
 use atoll_session::{Address, Client, Code, Graphs};
 use std::collections::BTreeMap;
@@ -38,6 +40,8 @@ pub(crate) struct Shim {
     pub(crate) host: HostMemory,
     pub(crate) pools: Pools,
     pub(crate) managed: Managed,
+    pub(crate) storage: Storage,
+    pub(crate) virtual_memory: VirtualMemory,
     pub(crate) graphs: Graphs<Arc<Work>>,
     pub(crate) graph_memory: GraphMemory,
     /// The streams in which executable graphs were last launched.
@@ -74,6 +78,9 @@ impl Shim {
             let is_live = self.graph_memory.is_live(at);
             self.graph_memory.set_live(at, false);
             return if is_live { Ok(()) } else { Err(Code::INVALID_VALUE) };
+        }
+        if self.virtual_memory.is_reservation(at) {
+            return Err(Code::INVALID_VALUE);
         }
         self.client.free(at)?;
         self.pools.freed(at);
@@ -143,6 +150,8 @@ impl Shim {
             host: HostMemory::default(),
             pools: Pools::default(),
             managed: Managed::new(reserved.is_ok()),
+            storage: Storage::default(),
+            virtual_memory: VirtualMemory::default(),
             graphs: Graphs::default(),
             graph_memory: GraphMemory::default(),
             launched: BTreeMap::new(),

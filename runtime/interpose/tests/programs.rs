@@ -5,7 +5,7 @@
 
 use atoll_cuda::Gpu;
 use atoll_session::{Address, Report};
-use atoll_session_server::{LIBRARY, Libraries, Options, RUNTIME, STAND_IN, Server, environment, open};
+use atoll_session_server::{LIBRARY, Libraries, Options, STAND_IN, Server, environment, open};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -76,6 +76,8 @@ fn built() -> &'static Built {
         compile("linked", "main.c", &[&search, "-l:libcuda.so.1"]);
         compile("looking", "main.c", &["-DLOOKUP", "-ldl"]);
         compile("graphs", "graphs.c", &[&search, "-l:libcuda.so.1"]);
+        compile("tables", "tables.c", &[&search, "-l:libcuda.so.1"]);
+        compile("virtual", "virtual.c", &[&search, "-l:libcuda.so.1"]);
         compile("memory", "memory.c", &[&search, "-l:libcuda.so.1"]);
         compile("frameworks", "frameworks.c", &[&search, "-l:libcuda.so.1"]);
         Built { folder }
@@ -229,12 +231,10 @@ fn rows_and_libraries_work() {
     let (text, said) = output(command.env("ATOLL_SESSION", sessions.address.to_string()).arg("rows"));
     assert_eq!(text, "rows and libraries\n");
     // Printed once, although the program calls it twice.
-    let (missing, table) = said.split_once('\n').expect("two lines");
-    assert_eq!(missing, "atoll: cuMemcpyPeer is not supported in sessions; it returns CUDA_ERROR_NOT_SUPPORTED");
-    assert!(table.contains("(6bd5fb6c-5bf4-e74a-8987-d93912fd9df9); link the program with nvcc"), "{table}");
-    let is_absent = !library(RUNTIME).is_file();
-    assert_eq!(table.contains("the library path has no libatoll_cudart.so"), is_absent, "{table}");
-    assert_eq!(table.lines().count(), 1, "{table}");
+    assert_eq!(
+        said,
+        "atoll: cuCtxEnablePeerAccess is not supported in sessions; it returns CUDA_ERROR_NOT_SUPPORTED\n"
+    );
     let report = sessions.report();
     assert_eq!((report.copies_out, report.answers, report.failures), (5, 4, 0), "rows come with one answer");
 }
@@ -413,4 +413,30 @@ fn a_server_that_is_gone_is_an_error_and_not_the_end_of_the_program() {
     assert_eq!(client.wait().expect("it ends").code(), Some(1));
     assert!(text.contains("CUDA_ERROR_DEVICE_UNAVAILABLE"), "{text}");
     assert!(said.contains("every call fails from now on"), "{said}");
+}
+
+#[test]
+fn private_tables_keep_values_of_contexts_and_name_slots_that_are_not_known() {
+    let (text, _, said) = in_session("tables", "all");
+    assert_eq!(text, "tables\n", "{said}");
+    let lines = [
+        "atoll: slot 3 of a private table of NVIDIA's driver is not known (6bd5fb6c-5bf4-e74a-8987-d93912fd9df9)",
+        "atoll: the program asks for a private table of NVIDIA's driver that is not known \
+         (00000000-0000-0000-0000-000000000000)",
+    ];
+    assert_eq!(said.lines().collect::<Vec<_>>(), lines);
+}
+
+#[test]
+fn reserved_addresses_get_memory_by_mappings() {
+    let (text, report, said) = in_session("virtual", "all");
+    assert_eq!(text, "virtual memory\n", "{said}");
+    assert_eq!(report.failures, 0);
+    let (reserve, rest) = said.split_once('\n').expect("lines");
+    assert!(reserve.starts_with("atoll: cuMemAddressReserve: 1073741824 bytes are not free"), "{said}");
+    assert_eq!(
+        rest,
+        "atoll: memory of a session that was mapped cannot be mapped at other addresses\n\
+         atoll: cuMemExportToShareableHandle is not supported in sessions; it returns CUDA_ERROR_NOT_SUPPORTED\n"
+    );
 }

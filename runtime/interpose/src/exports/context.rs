@@ -8,6 +8,7 @@ use crate::handles::{Kind, handle, number};
 use crate::shim::Shim;
 use atoll_cuda_api::types::*;
 use atoll_session::Code;
+use std::sync::MutexGuard;
 
 /// Values of `CU_LIMIT_*` are below this. Limits are accepted and not sent to the server: they are
 /// hints.
@@ -76,9 +77,10 @@ entry_points! { CONTEXT:
     }
 
     fn cuCtxDestroy_v2(context: CUcontext) {
-        let mut shim = Shim::get()?;
         let context = number(Kind::Context, context).map_err(|_| Code::INVALID_CONTEXT)?;
+        let mut shim = Shim::get()?;
         shim.contexts.destroy(context)?;
+        let mut shim = free_values(shim, context)?;
         // Removed from this thread's stack only if it is on top. Elsewhere, its next use returns an
         // error.
         change_stack(|stack| stack.pop_if(|top| *top == context))?;
@@ -186,23 +188,36 @@ fn create(context: Out<CUcontext>, flags: c_uint, device: CUdevice) -> Result<()
 }
 
 /// The number of a context that exists. `None` for null.
-fn existing(shim: &Shim, context: CUcontext) -> Result<Option<u32>, Code> {
+pub(super) fn existing(shim: &Shim, context: CUcontext) -> Result<Option<u32>, Code> {
     if context == CUcontext::NULL {
         return Ok(None);
     }
     let context = number(Kind::Context, context).map_err(|_| Code::INVALID_CONTEXT)?;
-    shim.contexts.flags(context)?;
+    shim.contexts.check_usable(context)?;
     Ok(Some(context))
 }
 
 fn release(device: CUdevice) -> Result<(), Code> {
     let mut shim = Shim::get()?;
     check_device(device)?;
-    if shim.contexts.release()? { shim.destroy_context(PRIMARY) } else { Ok(()) }
+    if shim.contexts.release()? { destroy_primary(shim) } else { Ok(()) }
 }
 
 fn reset(device: CUdevice) -> Result<(), Code> {
     let mut shim = Shim::get()?;
     check_device(device)?;
-    if shim.contexts.reset() { shim.destroy_context(PRIMARY) } else { Ok(()) }
+    if shim.contexts.reset() { destroy_primary(shim) } else { Ok(()) }
+}
+
+fn destroy_primary(shim: MutexGuard<'static, Shim>) -> Result<(), Code> {
+    free_values(shim, PRIMARY)?.destroy_context(PRIMARY)
+}
+
+/// Frees the values that the runtime keeps for a context, by functions of the program, which may
+/// call the driver.
+fn free_values(mut shim: MutexGuard<'static, Shim>, context: u32) -> Result<MutexGuard<'static, Shim>, Code> {
+    let values = shim.storage.take(context);
+    drop(shim);
+    values.into_iter().for_each(|value| value.free(handle(Kind::Context, context)));
+    Shim::get()
 }

@@ -5,6 +5,7 @@
 //! waits. A synchronous call that uses managed memory returns when all work is done: the program may
 //! touch that memory then.
 
+use super::context::existing;
 use super::entry_points;
 use crate::arguments::{In, Place};
 use crate::boxes::{BoxCopy, End};
@@ -65,6 +66,20 @@ entry_points! { COPY:
 
     fn cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) {
         unified(stream, from, to, bytes, Returns::AtOnce)
+    }
+
+    // Both contexts are of the session's only device.
+    fn cuMemcpyPeer(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize) {
+        check_contexts([to_context, from_context])?;
+        copy(CUstream::NULL, End::Device(from), End::Device(to), bytes, Returns::WhenDoneIfManaged)
+    }
+
+    fn cuMemcpyPeerAsync(
+        to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize,
+        stream: CUstream
+    ) {
+        check_contexts([to_context, from_context])?;
+        copy(stream, End::Device(from), End::Device(to), bytes, Returns::AtOnce)
     }
 
     fn cuMemcpy2D_v2(copy: In<CUDA_MEMCPY2D_v2>) {
@@ -140,6 +155,12 @@ entry_points! { COPY:
     ) {
         fill(stream, at, (pitch, width, height), (value, 4), Returns::AtOnce)
     }
+}
+
+/// Returns an error if a context does not exist. Null is the current one.
+fn check_contexts(contexts: [CUcontext; 2]) -> Result<(), Code> {
+    let shim = Shim::get()?;
+    contexts.into_iter().try_for_each(|context| existing(&shim, context).map(drop))
 }
 
 /// A copy whose direction is found from the addresses.

@@ -9,10 +9,12 @@ use atoll_session::Code;
 
 /// Attributes that are always 0, since host memory is not mapped into the device: mapped host
 /// memory, use of managed memory by both at once, access to pageable memory, registered memory by
-/// its address, stream memory operations, virtual memory management, and host memory by handle. So
-/// are launches of clusters, descriptions of tensors, and multicast.
-const ABSENT: [i32; 21] =
-    [19, 88, 89, 91, 92, 93, 94, 98, 100, 101, 102, 103, 110, 116, 117, 119, 120, 122, 123, 127, 132];
+/// its address, stream memory operations, export of memory, and host memory by handle. So are
+/// launches of clusters, descriptions of tensors, and multicast.
+const ABSENT: [i32; 20] = [19, 88, 89, 91, 92, 93, 94, 98, 100, 101, 103, 110, 116, 117, 119, 120, 122, 123, 127, 132];
+
+/// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
+const VIRTUAL_MEMORY: CUdevice_attribute = 102;
 
 /// Attributes of peers have numbers below this.
 const PEER_ATTRIBUTES_END: c_int = 6;
@@ -95,10 +97,10 @@ entry_points! { DEVICE:
     fn cuDeviceGetAttribute(value: Out<c_int>, attribute: CUdevice_attribute, device: CUdevice) {
         let shim = Shim::get()?;
         check_device(device)?;
-        // This library provides both.
+        // This library provides these.
         match attribute {
             CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY => return value.set(shim.managed.is_available().into()),
-            CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED => return value.set(1),
+            CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED | VIRTUAL_MEMORY => return value.set(1),
             _ => {}
         }
         let of_device = shim.client.facts().attribute(attribute).ok_or(Code::INVALID_VALUE)?;
@@ -122,6 +124,6 @@ entry_points! { DEVICE:
 }
 
 /// A session has one device.
-pub(super) fn check_device(device: CUdevice) -> Result<(), Code> {
+pub(crate) fn check_device(device: CUdevice) -> Result<(), Code> {
     if device == 0 { Ok(()) } else { Err(Code::INVALID_DEVICE) }
 }

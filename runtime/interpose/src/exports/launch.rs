@@ -7,7 +7,7 @@ use crate::shim::Shim;
 use crate::work::{Kernel, Shape, Work};
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
-use atoll_session::{Code, KernelFacts, active_blocks, available_shared, best_block, limits};
+use atoll_session::{Code, KernelFacts, active_blocks, available_shared, best_block};
 
 /// Launch attributes that are ignored: hints, and permission to begin before the launch before has
 /// ended.
@@ -168,7 +168,8 @@ fn read_each(facts: &KernelFacts, each: In<Place>) -> Result<Vec<u8>, Code> {
     Ok(params)
 }
 
-/// The parameter block, read from one buffer, which may be longer than the block.
+/// The parameter block, read from one buffer. As NVIDIA's driver, this refuses one that is longer than
+/// the block.
 fn read_buffer(facts: &KernelFacts, extra: In<Place>) -> Result<Vec<u8>, Code> {
     let (mut buffer, mut bytes) = (Place::NULL, 0);
     for index in (0..).step_by(2) {
@@ -179,7 +180,10 @@ fn read_buffer(facts: &KernelFacts, extra: In<Place>) -> Result<Vec<u8>, Code> {
             _ => return Err(Code::INVALID_VALUE),
         }
     }
-    if bytes < facts.params_bytes() || bytes > limits::PARAMS_BYTES_MAX {
+    if bytes > facts.params_bytes() {
+        return Err(Code::LAUNCH_OUT_OF_RESOURCES);
+    }
+    if bytes < facts.params_bytes() {
         return Err(Code::INVALID_VALUE);
     }
     Ok(buffer.bytes(facts.params_bytes() as u64)?.to_vec())

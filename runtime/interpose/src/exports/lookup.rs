@@ -2,12 +2,11 @@
 
 use super::{Address, entry_points, exported};
 use crate::arguments::{In, Out, Place};
-use crate::log::log;
+use crate::private::table;
 use atoll_cuda_api::EntryPoint;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use atoll_session::Code;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 entry_points! { LOOKUP:
     fn cuGetErrorName(code: CUresult, name: Out<*const c_char>) {
@@ -18,14 +17,9 @@ entry_points! { LOOKUP:
         report(code, text, |(_, text)| text)
     }
 
-    // Returns private function tables of NVIDIA's driver; this library has none.
-    fn cuGetExportTable(table: Out<Place>, id: In<CUuuid>) {
-        let id = id.get(0)?.bytes;
-        if id.starts_with(&OF_RUNTIME) {
-            log_private(id);
-        }
-        table.set_if_wanted(Place::NULL);
-        Err(Code::NOT_SUPPORTED)
+    fn cuGetExportTable(found: Out<Place>, id: In<CUuuid>) {
+        found.set_if_wanted(Place::NULL);
+        found.set(place(table(id.get(0)?.bytes)?))
     }
 
     fn cuGetProcAddress(name: In<c_char>, entry: Out<Place>, version: c_int, _flags: u64) {
@@ -40,32 +34,6 @@ entry_points! { LOOKUP:
         entry.set(address.map_or(Place::NULL, place))?;
         address.map(drop).map_err(|_| Code::NOT_FOUND)
     }
-}
-
-/// The first bytes of the id of the private table that NVIDIA's runtime requires.
-const OF_RUNTIME: [u8; 4] = [0x6b, 0xd5, 0xfb, 0x6c];
-
-/// The library that replaces NVIDIA's runtime.
-const RUNTIME: &str = "libatoll_cudart.so";
-
-/// Prints once that the program needs a private table of NVIDIA's driver, and whether the library
-/// path has the runtime that replaces NVIDIA's.
-fn log_private(id: [u8; 16]) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if SAID.swap(true, Relaxed) {
-        return;
-    }
-    let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let parts = [&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]].map(digits);
-    let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let is_there = std::env::split_paths(&path).any(|folder| folder.join(RUNTIME).is_file());
-    let absent = format!("; the library path has no {RUNTIME}, which the program then needs");
-    let absent = if is_there { "" } else { &absent };
-    log(&format_args!(
-        "the program contains NVIDIA's CUDA runtime, which needs a private table of NVIDIA's driver ({}); \
-         link the program with nvcc -cudart shared and without an rpath{absent}",
-        parts.join("-")
-    ));
 }
 
 macro_rules! texts {

@@ -117,7 +117,7 @@ pub(super) fn lasting(name: &str) -> Result<&'static CStr, Code> {
 }
 
 /// Loads an image for the current context.
-pub(super) fn load(code: Place) -> Result<u32, LoadError> {
+pub(crate) fn load(code: Place) -> Result<u32, LoadError> {
     let (mut shim, context) = Shim::current()?;
     code.is_wanted()?;
     shim.client.load(context, image(code)?)

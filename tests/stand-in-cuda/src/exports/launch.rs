@@ -148,7 +148,7 @@ impl Parameters {
         Ok(block)
     }
 
-    /// Reads them from one buffer, which may be longer than the block.
+    /// Reads them from one buffer. As NVIDIA's driver, this refuses one that is longer than the block.
     fn read_extra(self, size: usize) -> Result<Vec<u8>, Status> {
         let (mut buffer, mut bytes) = (None, None);
         let mut index = 0;
@@ -166,6 +166,9 @@ impl Parameters {
             return Ok(Vec::new());
         }
         let (Some(buffer), Some(bytes)) = (buffer, bytes) else { return Err(Status::InvalidValue) };
+        if bytes > size {
+            return Err(Status::LaunchOutOfResources);
+        }
         if bytes < size {
             return Err(Status::InvalidValue);
         }

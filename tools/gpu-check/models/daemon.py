@@ -15,7 +15,7 @@ import numpy as np
 # Time limits, in seconds. Everything here is small.
 READY = 60
 COMPILE = 60
-REQUEST = 30
+REQUEST = 60
 
 PLAIN = {
     "BOOL": np.bool_, "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,

@@ -12,6 +12,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -109,7 +110,7 @@ def prepare(name, batch, options):
     warnings.filterwarnings("ignore")
     torch.set_num_threads(4)
     folder = pathlib.Path(options.folder) / f"{name}-{batch}"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     module, inputs = build(name, batch)
     with torch.no_grad():
@@ -121,6 +122,9 @@ def prepare(name, batch, options):
     exported = time.monotonic() - began
     began = time.monotonic()
     command = [options.atoll, "compile", folder / "model.onnx", "-o", folder / "model.kg", "--target", options.target]
+    if shutil.which("ptxas"):
+        # Otherwise the driver does it when the model is loaded.
+        command.append("--assemble")
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=180)
     if done.returncode:
         raise RuntimeError(f"atoll compile: {done.stderr.strip()[-400:]}")
@@ -141,7 +145,7 @@ def measure_atoll(name, batch, options):
 
     folder = pathlib.Path(options.folder) / f"{name}-{batch}"
     bundle = folder / "model.kg"
-    files = [path for path in folder.glob("*.npy") if path.stem != "expected"]
+    files = [path for path in folder.glob("*.npy") if path.stem not in ("expected", "output")]
     inputs = [word for path in files for word in ("--input", f"{path.stem}={path}")]
     row = {}
     for kind, flags in (("request_ms", ()), ("graph_request_ms", ("--priority", "1", "--graph-segment", "64"))):
@@ -209,13 +213,28 @@ def measure_torch(name, batch):
     return row
 
 
-def torch_in_process(name, batch):
-    """PyTorch in a process of its own, so that no context of it is there while Atoll is measured."""
-    command = [sys.executable, __file__, "--torch", f"{name},{batch}", "--output", "-"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+def torch_in_process(rows):
+    """PyTorch's times of all rows: in a process of its own, so that no context of it is there while Atoll is measured."""
+    rows = [row for row in rows if "atoll" in row]
+    if not rows:
+        return
+    wanted = ",".join(f"{row['model']}:{row['batch']}" for row in rows)
+    command = [sys.executable, "-W", "ignore", __file__, "--torch", wanted, "--output", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    for row, line in zip(rows, done.stdout.splitlines()):
+        row["torch"] = json.loads(line)
     if done.returncode:
-        raise RuntimeError(f"torch: {done.stderr.strip()[-400:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+        rows[0].setdefault("errors", []).append(f"torch: {done.stderr.strip()[-400:]}")
+
+
+def print_torch(wanted):
+    """One line of JSON for each `model:batch`."""
+    for name, batch in (row.split(":") for row in wanted.split(",")):
+        try:
+            row = measure_torch(name, int(batch))
+        except Exception as error:  # one failure must not end the others
+            row = {"error": str(error)[:400]}
+        print(json.dumps(row), flush=True)
 
 
 def table(rows):
@@ -258,8 +277,7 @@ def main():
     parser.add_argument("--output", required=True)
     options = parser.parse_args()
     if options.torch:
-        name, batch = options.torch.split(",")
-        print(json.dumps(measure_torch(name, int(batch))))
+        print_torch(options.torch)
         return
     end = time.monotonic() + options.seconds
     options.target = options.target or farm.target_of(options.device)
@@ -299,7 +317,7 @@ def measured(rows, options, end):
             row.setdefault("errors", []).append("not measured: out of time")
             continue
         attempt(row, "atoll", lambda: measure_atoll(row["model"], row["batch"], options))
-        attempt(row, "torch", lambda: torch_in_process(row["model"], row["batch"]))
+    torch_in_process(rows)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ entry_points! { VIRTUAL_MEMORY:
                 return Err(Code::INVALID_VALUE);
             }
             check_device(access.location.id)?;
-            shim.virtual_memory.set_access(Span { at, bytes: bytes as u64 }, access.flags as i32)?;
+            shim.virtual_memory.set_access(Span { at, bytes: bytes as u64 }, access.flags)?;
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ fn programs_give_the_outputs_of_the_stand_in() -> Result<()> {
     let folder = root().join("runtime/interpose/tests/programs");
     let calls = Program::compile(&folder.join("main.c"))?;
     for arguments in [&["loop", "20"][..], &["streams"]] {
-        same(&setup, &calls, &["--tenant", "team"], arguments)?;
+        same(&setup, &calls, &["--tenant", "team", "--memory-mib", "24"], arguments)?;
     }
     let own = session_program()?;
     // Without `--tenant`, the daemon's own user.

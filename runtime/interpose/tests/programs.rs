@@ -312,9 +312,9 @@ fn calls_of_frameworks_exist() {
     let (text, report, said) = in_session("frameworks", "");
     let expected = "current: 1\nfewer compute units: 801\nscale of the library: 1\noccupied: 1\n\
         launched: 3 7 11 15\na cluster: 801\nlaunches of clusters: 0\nclusters: 801\nlink: 801\n\
-        tensor map: 801\nmemory: 801\naddresses: 801\nmulticast: 801\nattribute of a stream: 801\n";
+        tensor map: 801\nmulticast: 801\nattribute of a stream: 801\n";
     assert_eq!(text, expected, "{said}");
-    assert_eq!(said.lines().count(), 7, "one line for each call that is missing: {said}");
+    assert_eq!(said.lines().count(), 5, "one line for each call that is missing: {said}");
     assert_eq!((report.launches, report.failures), (1, 0));
 }
 

@@ -22,8 +22,6 @@ CUresult cuOccupancyMaxActiveClusters(int *, CUhandle, const configuration *);
 CUresult cuLinkCreate_v2(unsigned, int *, void **, CUhandle *), cuLinkDestroy(CUhandle);
 CUresult cuTensorMapEncodeTiled(void *, int, uint32_t, void *, const uint64_t *, const uint64_t *,
     const uint32_t *, const uint32_t *, int, int, int, int);
-CUresult cuMemCreate(uint64_t *, size_t, const void *, unsigned long long);
-CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
 CUresult cuMulticastCreate(uint64_t *, const void *), cuStreamGetAttribute(CUhandle, int, void *);
 
 static void launch(CUhandle kernel) {
@@ -70,8 +68,6 @@ int main(void) {
     SAY("clusters", cuOccupancyMaxActiveClusters(&number, kernel, 0));
     SAY("link", cuLinkCreate_v2(0, 0, 0, &of));
     SAY("tensor map", cuTensorMapEncodeTiled(words, 0, 1, 0, words, 0, 0, 0, 0, 0, 0, 0));
-    SAY("memory", cuMemCreate(&handle, 1 << 21, words, 0));
-    SAY("addresses", cuMemAddressReserve(&handle, 1 << 21, 0, 0, 0));
     SAY("multicast", cuMulticastCreate(&handle, words));
     SAY("attribute of a stream", cuStreamGetAttribute(0, 1, words));
     return 0;

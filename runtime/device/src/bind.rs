@@ -46,7 +46,9 @@ pub struct BoundLaunch {
 
 /// Checks a launch and resolves its addresses. `range` returns the address of a range of device
 /// memory, given by its offset and size in bytes. `find` returns the address of an epoch word that
-/// lies outside device memory.
+/// lies outside device memory. It is asked only for the word of the launch's own task: where others
+/// were, there may be buffers now. The other tasks of a padded launch read their words in device
+/// memory, where they are raised, too.
 ///
 /// # Errors
 /// The launch does not fit its kernel, or names memory outside the device.
@@ -78,7 +80,8 @@ pub fn bind_launch(
         }
     }
     let evicted_slot = tells.map(|offset| slot_of(record, offset + preempt_params::EVICTED_WORD)).transpose()?;
-    let address = |offset: u64| find(DeviceOffset(offset)).or_else(|| range(offset, 0));
+    let own_word = |offset: u64| find(record.epoch_word).filter(|_| offset == record.epoch_word.0);
+    let address = |offset: u64| own_word(offset).or_else(|| range(offset, 0));
     relocate(&mut block, bytes, &record.address_slots, |value| address(offset_of(value)?))?;
     let fault_slot =
         facts.fence.and_then(|fence| fence.fault_word_offset()).map(|at| fault_slot(at, bytes)).transpose()?;
@@ -149,6 +152,17 @@ mod tests {
         let mut moved = found.params.clone();
         moved.put_address(2, 7);
         assert_eq!(moved.to_bytes()[16..24], 7_u64.to_le_bytes());
+    }
+
+    #[test]
+    fn buffers_are_in_device_memory_where_an_epoch_word_was_before() {
+        let (record, params) = launch(256);
+        let facts = KernelFacts { params_bytes: 40, preempt_offset: Some(8), ..KernelFacts::default() };
+        let range = |at, _| Some(BASE + at);
+        // The word at 64 was that of a task before.
+        let find = |word: DeviceOffset| (word.0 == 128 || word.0 == 64).then_some(0x42);
+        let found = bind_launch(&record, &params, &facts, 0, range, find).unwrap();
+        assert_eq!(found.params.words().collect::<Vec<_>>(), [BASE + 64, 0x42, BASE + 132, BASE + 256, 0]);
     }
 
     #[test]

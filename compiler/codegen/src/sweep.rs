@@ -38,7 +38,6 @@ pub(crate) fn sweep(
     elements: u32,
     body: &mut impl Body,
 ) -> Result<Written, CodegenError> {
-    let elements = target.items_of_a_block(&Expr::product(dims), elements);
     let one = [Expr::Const(1)];
     let (inner, outer) = dims.split_last().unwrap_or((&one[0], &[]));
     let grid_x = match inner.as_const() {
@@ -153,7 +152,6 @@ pub(crate) fn points(
     elements: u32,
     mut body: impl FnMut(&mut Writer, &[Int]) -> Result<(), CodegenError>,
 ) -> Result<Written, CodegenError> {
-    let elements = target.items_of_a_block(&Expr::product(dims), elements);
     let grid_x = each(&mut w, target, &Expr::product(dims), elements, |w, element| {
         let indices = unravel(w, element, dims);
         body(w, &indices)

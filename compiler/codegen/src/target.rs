@@ -1,16 +1,11 @@
 //! The properties of a target that the generator uses.
 
-use atoll_kgraph::Expr;
-
 /// The tile of the tiled matrix product. A block computes `warps * rows` rows and `32 * columns`
-/// columns, `depth` products at a time, with `warps * slices` warps.
+/// columns, `depth` products at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmTile {
     /// Number of warps of a block, stacked along the rows.
     pub warps: u32,
-    /// Number of warps that compute the same rows and columns, each a part of every round's products.
-    /// A power of two. Their sums are added in shared memory.
-    pub slices: u32,
     /// Number of warps of a block whose second operand is expensive to stage, or to read from
     /// memory: all its rows share the cost.
     pub warps_max: u32,
@@ -24,27 +19,6 @@ pub struct GemmTile {
     pub unroll: u32,
     /// Whether to load four products of a row at once from shared memory.
     pub vector_rows: bool,
-}
-
-/// Blocks of four warps that a compute unit holds at once.
-const BLOCKS_RESIDENT: i64 = 16;
-
-impl TargetDescription {
-    /// How many of `items` a block takes: `most`, or fewer where that makes more blocks that run at
-    /// once. Items of a block that follow each other wait for memory one after the other.
-    pub(crate) fn items_of_a_block(&self, items: &Expr, most: u32) -> u32 {
-        let Some(limits) = self.spread else { return most };
-        let blocks = i64::from(limits.compute_units) * BLOCKS_RESIDENT;
-        let share = items.as_const().map_or(i64::from(most / 4), |items| items.max(0) / blocks + 1);
-        share.clamp(1, i64::from(most.max(1))) as u32
-    }
-}
-
-impl GemmTile {
-    /// Number of warps of a block.
-    pub fn warps_in_all(&self) -> u32 {
-        self.warps * self.slices
-    }
 }
 
 /// A target, as the generator sees it. On every target a warp has 32 lanes.
@@ -68,9 +42,6 @@ pub struct TargetDescription {
     /// The tile of products whose second operand is a matrix with many columns; `None` if it is
     /// `gemm`.
     pub wide_gemm: Option<GemmTile>,
-    /// How small work is spread over all compute units: products with few tiles get smaller ones and
-    /// more warps, and blocks of other kernels compute fewer elements. `None` if it is not.
-    pub spread: Option<SpreadLimits>,
     /// Largest number of products of a block with more than its tile's `warps`. It bounds how long
     /// a block delays a more urgent launch.
     pub tall_products_max: u32,
@@ -78,17 +49,10 @@ pub struct TargetDescription {
     /// prefetches are worth an instruction: the rows of a product are then not staged, and the
     /// columns of the next round are prefetched.
     pub caches_like_shared: bool,
-    /// Whether a product loads the operands of its next round into registers before it multiplies
-    /// those of this round, so that the latency of memory is hidden.
-    pub loads_ahead: bool,
     /// Smallest number of taps for which a depthwise convolution stages the image.
     pub staged_taps_min: i64,
     /// Accumulators per thread of a product with few rows.
     pub gemv_accumulators: u32,
-    /// Products per iteration of such a product, whose loads are in flight together.
-    pub gemv_unroll: u32,
-    /// Largest number of warps that divide such a product among them, at least that of `gemm`.
-    pub gemv_warps_max: u32,
     /// Warps per block, for kernels whose warps do not cooperate.
     pub warps: u32,
     /// Number of elements that a block of a pointwise kernel should compute, so that its launch
@@ -106,15 +70,6 @@ pub struct RegisterLimits {
     /// Largest number of registers of a thread: enough for the largest tile without spilling, and
     /// few enough for three blocks of four warps per compute unit.
     pub per_thread_max: u32,
-}
-
-/// Limits on spreading small work over a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpreadLimits {
-    /// Compute units that should have work.
-    pub compute_units: u32,
-    /// Largest number of warps of a block of a product.
-    pub warps_max: u32,
 }
 
 /// Vector level of a host target.
@@ -136,7 +91,7 @@ impl TargetDescription {
             HostLevel::V3 => ("host-x86-64-v3", 32, 2, 32),
             HostLevel::V4 => ("host-x86-64-v4", 8, 8, 16),
         };
-        let gemm = GemmTile { warps, slices: 1, warps_max, rows, columns: 1, depth: 32, unroll: 4, vector_rows: false };
+        let gemm = GemmTile { warps, warps_max, rows, columns: 1, depth: 32, unroll: 4, vector_rows: false };
         TargetDescription {
             name: name.to_owned(),
             ptx_version: "7.0".to_owned(),
@@ -154,15 +109,11 @@ impl TargetDescription {
                 columns: 2,
                 ..gemm
             }),
-            spread: None,
             tall_products_max: 10 << 20,
             caches_like_shared: true,
-            loads_ahead: false,
             // Staged pixels need no guards, which are vector instructions with AVX2.
             staged_taps_min: if level == HostLevel::V3 { 9 } else { 16 },
             gemv_accumulators: 8,
-            gemv_unroll: 4,
-            gemv_warps_max: warps,
             warps: 4,
             elements_per_block: 16 << 10,
             products_per_block: 256 << 10,
@@ -170,31 +121,14 @@ impl TargetDescription {
     }
 
     /// AMD GPUs. The sizes are those for NVIDIA GPUs, without a limit on registers, which only
-    /// `ptxas` knows, and without what was chosen for NVIDIA's memory.
+    /// `ptxas` knows.
     pub fn amd() -> TargetDescription {
-        TargetDescription {
-            name: "amd".to_owned(),
-            registers: None,
-            spread: None,
-            loads_ahead: false,
-            gemv_unroll: 4,
-            gemv_warps_max: 4,
-            ..TargetDescription::nvidia_sm75()
-        }
+        TargetDescription { name: "amd".to_owned(), registers: None, ..TargetDescription::nvidia_sm75() }
     }
 
     /// NVIDIA GPUs since Turing; the driver compiles the text for newer ones.
     pub fn nvidia_sm75() -> TargetDescription {
-        let gemm = GemmTile {
-            warps: 4,
-            slices: 1,
-            warps_max: 4,
-            rows: 8,
-            columns: 4,
-            depth: 32,
-            unroll: 8,
-            vector_rows: true,
-        };
+        let gemm = GemmTile { warps: 4, warps_max: 4, rows: 8, columns: 4, depth: 32, unroll: 8, vector_rows: true };
         TargetDescription {
             name: "nvidia-sm_75".to_owned(),
             ptx_version: "7.0".to_owned(),
@@ -206,15 +140,10 @@ impl TargetDescription {
             registers: Some(RegisterLimits { per_block: 64 << 10, per_thread_max: 168 }),
             gemm,
             wide_gemm: None,
-            // About as many as the large GPUs since Ampere have. Smaller ones run the blocks in turns.
-            spread: Some(SpreadLimits { compute_units: 128, warps_max: 8 }),
             tall_products_max: 0,
             caches_like_shared: false,
-            loads_ahead: true,
             staged_taps_min: 16,
             gemv_accumulators: 1,
-            gemv_unroll: 8,
-            gemv_warps_max: 16,
             warps: 4,
             elements_per_block: 2 << 10,
             products_per_block: 32 << 10,

@@ -19,7 +19,7 @@ pub(crate) fn per_item(
         Some(elements) => (i64::from(target.elements_per_block / target.warps) / elements.max(1)).clamp(1, 64) as u32,
         None => 1,
     };
-    let per_block = target.items_of_a_block(items, per_warp * target.warps).next_multiple_of(target.warps);
+    let per_block = per_warp * target.warps;
     let count = w.size(items);
     let warp = w.special("%tid.y");
     let block = w.special("%ctaid.x");

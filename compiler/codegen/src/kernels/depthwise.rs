@@ -130,7 +130,6 @@ pub(crate) fn depthwise(
     let products = tile.rows * tile.width * shapes.taps();
     let per_warp = (i64::from(target.products_per_block) / products / warps).max(1);
     let items = shapes.images.clone() * Expr::Const(shapes.groups * tile.bands);
-    let per_warp = i64::from(target.items_of_a_block(&items, (per_warp * warps) as u32)).max(warps) / warps;
     let block = w.special("%ctaid.x");
     let first = w.mad(&block, &Int::Known(per_warp * warps), &warp);
     let count = w.size(&items);

@@ -6,28 +6,21 @@
 //! read by a whole warp at once (broadcast), and elements of `b` by adjacent lanes. The inner loop
 //! computes no addresses: they are a base plus a constant.
 //!
-//! On GPUs, a round begins with loads of the next round's operands into registers, and several warps
-//! may divide a round's products among them (`slices.rs`, `fit.rs`).
-//!
 //! Where caches are as fast as shared memory, rows of `a` may be read from global memory instead
 //! ([`rows::are_direct`]), and the columns of the next round are prefetched.
 
 use crate::error::CodegenError;
-use crate::product::{Epilogue, Product};
+use crate::product::{Epilogue, Product, Source};
 use crate::sweep;
 use crate::target::{GemmTile, TargetDescription};
 use crate::writer::{Int, LANES, Writer, Written, mem};
-use atoll_kgraph::Expr;
+use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand, ScalarType};
 
-mod ahead;
 mod columns;
-mod fit;
 mod rows;
-mod slices;
 mod windows;
 
-pub(super) use ahead::load_guarded;
 use columns::Columns;
 use rows::Rows;
 
@@ -35,83 +28,77 @@ use rows::Rows;
 pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Result<Written, CodegenError> {
     product.check()?;
     product.collapse();
-    let tile = fit::fitted(target, &product);
+    let tile = fitted(target, &product);
     let mut w = Writer::new(product.stem);
     let block = Block::new(&mut w, target, &product, tile);
 
     let sums: Vec<Vec<Name>> =
         (0..tile.rows).map(|_| (0..tile.columns).map(|_| w.f32_variable(0.0)).collect()).collect();
-    let rows = Rows::new(&mut w, &block, &product);
-    let columns = Columns::new(&mut w, &block, &product);
+    let mut rows = Rows::new(&mut w, &block, &product);
+    let mut columns = Columns::new(&mut w, &block, &product);
     let depth = w.size(&product.depth);
     // The offset of the staged buffer alternates between 0 and that of the second buffer.
     let buffer = w.variable(&Int::Known(0));
     let last_buffer = Operand::from(w.variable(&block.buffer_bytes.into()));
-    let mut staging = Staging { rows, columns, depth };
-    if block.loads_ahead && !staging.depth.is(0) {
-        staging.load(&mut w, &block, &Int::Known(0));
-    }
-    let depth = staging.depth.clone();
     w.count(&Int::Known(0), &depth, &tile.depth.into(), |w, k| {
-        staging.round(w, &block, k, &buffer);
-        multiply(w, &block, &staging.rows, &sums, k, &depth, &buffer);
+        rows.stage(w, &block, k, &depth, &buffer);
+        columns.stage(w, &block, k, &depth, &buffer);
+        w.barrier();
+        multiply(w, &block, &rows, &sums, k, &depth, &buffer);
         w.emit("sub.s32", [(&buffer).into(), last_buffer.clone(), (&buffer).into()]);
     });
-    match tile.slices {
-        1 => finish(&mut w, &block, &product, &sums)?,
-        _ => slices::finish(&mut w, &block, &product, &sums)?,
-    }
+    finish(&mut w, &block, &product, &sums)?;
 
     let column_tiles = product.column_count().ceil_div(i64::from(tile.columns * LANES));
     let row_tiles = product.rows.clone().ceil_div(i64::from(tile.warps * tile.rows));
-    Ok(w.finish([LANES, tile.warps_in_all(), 1], [column_tiles * product.batch_count(), row_tiles, Expr::Const(1)]))
+    Ok(w.finish([LANES, tile.warps, 1], [column_tiles * product.batch_count(), row_tiles, Expr::Const(1)]))
 }
 
-/// Both operands on their way to shared memory.
-struct Staging<'a> {
-    rows: Rows,
-    columns: Columns<'a>,
-    depth: Int,
+/// The target's tile for the product, with the number of warps that suits it.
+fn fitted(target: &TargetDescription, product: &Product<'_>) -> GemmTile {
+    let mut tile = target.wide_gemm.filter(|wide| is_wide(product, wide)).unwrap_or(target.gemm);
+    if target.registers.is_some() && matches!(&product.b, Source::Windows(windows) if windows.axes.len() > 2) {
+        // With a third axis, the positions of all columns would not fit into registers.
+        tile.columns = (tile.columns / 2).max(1);
+    }
+    let most = if is_worth_more_warps(target, product, tile) { tile.warps_max } else { tile.warps };
+    let most = most.min(warps_that_fit(target, product, tile));
+    let needed = product.rows_bound().map_or(tile.warps, |rows| (rows as u32).div_ceil(tile.rows).max(1));
+    // Blocks of equal height waste least: 9 warps of rows become 5 + 4, not 8 + 1.
+    let blocks = needed.div_ceil(most);
+    GemmTile { warps: needed.div_ceil(blocks), ..tile }
 }
 
-impl Staging<'_> {
-    /// Stages the products from `k` on, and waits for all warps. With loads ahead, these products are
-    /// in registers, and the loads of the next round begin.
-    fn round(&mut self, w: &mut Writer, block: &Block, k: &Int, buffer: &Name) {
-        if !block.loads_ahead {
-            self.rows.stage(w, block, k, &self.depth, buffer);
-            self.columns.stage(w, block, k, &self.depth, buffer);
-            w.barrier();
-            return;
-        }
-        self.rows.store(w, buffer);
-        self.columns.store(w, buffer);
-        w.barrier();
-        // A known k is that of the only round.
-        if k.known().is_none() {
-            let next = w.add(k, &block.tile.depth.into());
-            let is_there = w.compare("lt.s32", &next, &self.depth);
-            w.when(Some(&is_there), |w| self.load(w, block, &next));
-        }
-    }
+/// Whether the columns fill wide tiles about as well as tiles of 32 columns.
+fn is_wide(product: &Product<'_>, wide: &GemmTile) -> bool {
+    let Source::Matrix(_) = product.b else { return false };
+    let padded = |columns: i64, unit: i64| (columns + unit - 1) / unit * unit;
+    let Some(columns) = product.column_count().as_const() else { return true };
+    padded(columns, i64::from(wide.columns * LANES)) * 20 <= padded(columns, i64::from(LANES)) * 21
+}
 
-    /// Loads the products from `k` on into registers.
-    fn load(&mut self, w: &mut Writer, block: &Block, k: &Int) {
-        self.rows.load(w, block, k, &self.depth);
-        self.columns.load(w, block, k, &self.depth);
+/// Whether a block with more warps stays within the limit on its products.
+fn is_worth_more_warps(target: &TargetDescription, product: &Product<'_>, tile: GemmTile) -> bool {
+    let per_depth = i64::from(tile.warps_max * tile.rows * tile.columns * LANES);
+    let products = product.depth.as_const().map(|depth| depth.saturating_mul(per_depth));
+    products.is_some_and(|products| products <= i64::from(target.tall_products_max))
+}
+
+/// The number of warps whose staged rows fit into shared memory beside the staged columns.
+fn warps_that_fit(target: &TargetDescription, product: &Product<'_>, tile: GemmTile) -> u32 {
+    let threads = target.threads_max / LANES;
+    if rows::are_direct(target, product, tile) {
+        return threads;
     }
+    let lines = target.shared_bytes_max / (2 * tile.depth * 4);
+    (lines.saturating_sub(tile.columns * LANES) / tile.rows).clamp(1, threads)
 }
 
 /// The position of a block, and the layout of its shared memory.
 struct Block {
     tile: GemmTile,
     lane: Int,
-    /// Number of this warp among those with other rows.
     warp: Int,
-    /// Number of this warp among those with the same rows.
-    slice: Int,
-    /// Number of this warp among all.
-    warp_of_all: Int,
     batch: Vec<Int>,
     /// First row of this warp.
     first_row: Int,
@@ -133,8 +120,6 @@ struct Block {
     columns_stored_from: Option<Int>,
     /// Whether to prefetch the columns of the next round.
     prefetches: bool,
-    /// Whether to load the operands of the next round into registers.
-    loads_ahead: bool,
     shared: Name,
     /// Offset of the staged columns, which follow the staged rows.
     columns_offset: u32,
@@ -148,12 +133,8 @@ impl Block {
         let rows_bytes = if direct_rows { 0 } else { tile.warps * tile.rows * tile.depth * 4 };
         let columns_bytes = tile.columns * LANES * tile.depth * 4;
         let buffer_bytes = rows_bytes + columns_bytes;
-        let shared = w.shared("tile", slices::shared_bytes(&tile, 2 * buffer_bytes));
-        let (lane, warp_of_all) = (w.special("%tid.x"), w.special("%tid.y"));
-        let (slice, warp) = match tile.slices {
-            1 => (Int::Known(0), warp_of_all.clone()),
-            _ => w.div_rem(&warp_of_all, &tile.warps.into()),
-        };
+        let shared = w.shared("tile", 2 * buffer_bytes);
+        let (lane, warp) = (w.special("%tid.x"), w.special("%tid.y"));
         let (x, y) = (w.special("%ctaid.x"), w.special("%ctaid.y"));
         let columns_per_block = tile.columns * LANES;
         let tiles = w.size(&product.column_count().ceil_div(i64::from(columns_per_block)));
@@ -182,8 +163,6 @@ impl Block {
             tile,
             lane,
             warp,
-            slice,
-            warp_of_all,
             batch,
             first_row,
             first_column,
@@ -196,16 +175,10 @@ impl Block {
             stored_from,
             columns_stored_from,
             prefetches: target.caches_like_shared,
-            loads_ahead: target.loads_ahead && ahead::is_possible(&tile),
             shared,
             columns_offset: rows_bytes,
             buffer_bytes,
         }
-    }
-
-    /// First of the rows that this warp stages and stores: slices divide the rows of their warp.
-    fn first_own_row(&self, w: &mut Writer) -> Int {
-        w.mad(&self.slice, &(self.tile.rows / self.tile.slices).into(), &self.first_row)
     }
 
     /// Whether `column` of this thread exists; `None` if it always does.
@@ -245,10 +218,8 @@ fn multiply(w: &mut Writer, block: &Block, rows: &Rows, sums: &[Vec<Name>], k: &
     let rows_at = rows.of_round(w, block, &base);
     let columns_at = w.add(&Int::Reg(base), &block.columns_offset.into());
     let columns_at = w.mad(&block.lane, &4.into(), &columns_at);
-    let share = tile.depth / tile.slices;
-    let columns_at = w.mad(&block.slice, &(share * line_bytes).into(), &columns_at);
     let columns_at = w.variable(&columns_at);
-    let mut products = Int::from(share);
+    let mut products = Int::from(tile.depth);
     if block.direct_rows && block.ragged_depth {
         // Staged columns are zero behind the last product, but rows go on.
         let left = w.sub(depth, k);
@@ -302,4 +273,31 @@ fn finish(w: &mut Writer, block: &Block, product: &Product<'_>, sums: &[Vec<Name
         });
     }
     outcome
+}
+
+/// Loads an element for staging as f32; 0 if the guard is false.
+pub(super) fn load_guarded(w: &mut Writer, dtype: DType, guard: Option<&Name>, address: &Name, offset: i64) -> Operand {
+    match guard {
+        None => w.load_f32(dtype, address, offset),
+        Some(guard) if dtype == DType::F32 => {
+            let value = w.f32_variable(0.0);
+            w.emit_if(guard, "ld.global.f32", [(&value).into(), mem(address, offset)]);
+            value.into()
+        }
+        Some(guard) => {
+            let bits = w.make(ScalarType::B16, "mov.b16", [0.into()]);
+            w.emit_if(guard, "ld.global.b16", [(&bits).into(), mem(address, offset)]);
+            half_to_f32(w, dtype, &bits)
+        }
+    }
+}
+
+/// Converts the bits of a 16-bit float.
+fn half_to_f32(w: &mut Writer, dtype: DType, bits: &Name) -> Operand {
+    if dtype == DType::F16 {
+        return w.f32("cvt.f32.f16", [bits.into()]);
+    }
+    let wide = w.make(ScalarType::U32, "cvt.u32.u16", [bits.into()]);
+    let wide = w.make(ScalarType::B32, "shl.b32", [wide.into(), 16.into()]);
+    w.f32("mov.b32", [wide.into()])
 }

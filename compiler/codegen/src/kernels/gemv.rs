@@ -11,8 +11,8 @@ use atoll_ptx::{Name, Operand, ScalarType};
 
 /// Largest number of rows for which this kernel is faster.
 pub(crate) const ROWS_MAX: i64 = 8;
-/// Fewest products for which a warp of its own is worth its share of the sums.
-const DEPTH_OF_A_WARP: i64 = 64;
+/// Products per iteration of the inner loop.
+const UNROLL: u32 = 4;
 
 /// Writes the kernel for at most `rows` rows; `b` must be a matrix with contiguous rows.
 pub(crate) fn gemv(target: &TargetDescription, mut product: Product<'_>, rows: u32) -> Result<Written, CodegenError> {
@@ -22,7 +22,7 @@ pub(crate) fn gemv(target: &TargetDescription, mut product: Product<'_>, rows: u
         return Err(CodegenError::inconsistent("a matrix-vector product has windows as its second operand"));
     };
     let parts = (target.gemv_accumulators / rows).clamp(1, 4);
-    let warps = warps(target, &product);
+    let warps = target.gemm.warps;
     let mut w = Writer::new("gemv");
     let (lane, warp) = (w.special("%tid.x"), w.special("%tid.y"));
     let (x, y) = (w.special("%ctaid.x"), w.special("%ctaid.y"));
@@ -53,20 +53,13 @@ pub(crate) fn gemv(target: &TargetDescription, mut product: Product<'_>, rows: u
         columns.iter().map(|column| ragged.then(|| w.compare("lt.u32", column, &column_count))).collect();
     let operands = Operands::new(&mut w, &product, &b, &batch, &from, &first_column, rows);
     let count = w.sub(&to, &from);
-    let unroll = target.gemv_unroll;
-    let (rounds, rest) = w.div_rem(&count, &unroll.into());
-    w.count(&Int::Known(0), &rounds, &Int::Known(1), |w, _| operands.round(w, &sums, &guards, unroll));
+    let (rounds, rest) = w.div_rem(&count, &UNROLL.into());
+    w.count(&Int::Known(0), &rounds, &Int::Known(1), |w, _| operands.round(w, &sums, &guards, UNROLL));
     w.count(&Int::Known(0), &rest, &Int::Known(1), |w, _| operands.round(w, &sums, &guards, 1));
 
     add_partial_sums(&mut w, &product, &batch, &sums, &columns, &guards, warps)?;
     let grid_x = product.column_count().ceil_div(i64::from(parts * LANES));
     Ok(w.finish([LANES, warps, 1], [grid_x, product.batch_count(), Expr::Const(1)]))
-}
-
-/// The number of warps among which a block divides k.
-fn warps(target: &TargetDescription, product: &Product<'_>) -> u32 {
-    let worth = product.depth.as_const().map_or(1, |depth| depth / DEPTH_OF_A_WARP);
-    worth.clamp(target.gemm.warps.into(), target.gemv_warps_max.into()) as u32
 }
 
 /// The addresses that a warp reads.

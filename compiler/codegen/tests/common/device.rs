@@ -337,21 +337,16 @@ fn buffers(schedule: &Schedule, model: &Model, symbols: &[i64]) -> Vec<Memory> {
 
 /// Runs a model at some levels, and compares with the reference interpreter.
 pub fn check(model: &Model, levels: &[(CpuLevel, HostLevel)]) {
-    for &(level, host) in levels {
-        check_as(model, level, &TargetDescription::host(host));
-    }
-}
-
-/// Runs a model as it is written for a target, and compares with the reference interpreter.
-pub fn check_as(model: &Model, level: CpuLevel, target: &TargetDescription) {
     model.graph.verify().unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
     let expected = atoll_frontend::reference::run(&model.graph, &model.inputs)
         .unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
-    let mut session = Session::new(model, level, target);
-    session.run();
-    assert_eq!(session.violation(), None, "{}: a check that must hold", model.graph.name);
-    for (index, (expected, found)) in expected.iter().zip(session.outputs()).enumerate() {
-        compare(&format!("{} output {index} for {}", model.graph.name, target.name), expected, &found);
+    for &(level, host) in levels {
+        let mut session = Session::new(model, level, &TargetDescription::host(host));
+        session.run();
+        assert_eq!(session.violation(), None, "{}: a check that must hold", model.graph.name);
+        for (index, (expected, found)) in expected.iter().zip(session.outputs()).enumerate() {
+            compare(&format!("{} output {index} on {host:?}", model.graph.name), expected, &found);
+        }
     }
 }
 

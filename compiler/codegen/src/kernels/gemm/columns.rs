@@ -1,9 +1,8 @@
 //! Stages the second operand: lanes along the columns, warps along k. Elements of a matrix are
 //! addressed by strides; `windows.rs` gathers those of windows.
 
-use super::Block;
-use super::ahead::{Ahead, Element};
-use super::windows::{Window, visit_windows};
+use super::windows::{Window, stage_windows};
+use super::{Block, load_guarded};
 use crate::product::{Matrix, Product, Source, Windows};
 use crate::sweep;
 use crate::target::GemmTile;
@@ -17,7 +16,6 @@ pub(super) struct Columns<'a> {
     dtype: DType,
     /// Shared address of this lane's first column in this warp's first line.
     place: Name,
-    ahead: Ahead,
 }
 
 enum From<'a> {
@@ -39,59 +37,40 @@ impl<'a> Columns<'a> {
         let tile = block.tile;
         let line_bytes = tile.columns * LANES * 4;
         let place = w.add(&Int::Reg(block.shared.clone()), &block.columns_offset.into());
-        let place = w.mad(&block.warp_of_all, &line_bytes.into(), &place);
+        let place = w.mad(&block.warp, &line_bytes.into(), &place);
         let place = w.mad(&block.lane, &4.into(), &place);
         let place = w.variable(&place);
-        let (source, dtype) = match &product.b {
-            Source::Matrix(matrix) => (from_matrix(w, block, matrix), matrix.tensor.dtype),
+        match &product.b {
+            Source::Matrix(matrix) => {
+                Columns { source: from_matrix(w, block, matrix), dtype: matrix.tensor.dtype, place }
+            }
             Source::Windows(windows) => {
                 let columns = (0..tile.columns).map(|part| Window::new(w, block, product, windows, part)).collect();
-                (From::Windows { windows, columns }, windows.tensor.dtype)
+                Columns { source: From::Windows { windows, columns }, dtype: windows.tensor.dtype, place }
             }
-        };
-        Columns { source, dtype, place, ahead: Ahead::default() }
+        }
     }
 
     /// Stages the products from `k` on.
-    pub(super) fn stage(&self, w: &mut Writer, block: &Block, k: &Int, depth: &Int, buffer: &Name) {
-        let place = w.make(ScalarType::U32, "add.s32", [(&self.place).into(), buffer.into()]);
-        self.visit(w, block, k, depth, &mut |w, element| element.stage(w, self.dtype, &place));
-    }
-
-    /// Loads the products from `k` on into registers.
-    pub(super) fn load(&mut self, w: &mut Writer, block: &Block, k: &Int, depth: &Int) {
-        let mut ahead = std::mem::take(&mut self.ahead);
-        ahead.begin();
-        self.visit(w, block, k, depth, &mut |w, element| ahead.load(w, self.dtype, &element));
-        self.ahead = ahead;
-    }
-
-    /// Stages the products that were loaded.
-    pub(super) fn store(&self, w: &mut Writer, buffer: &Name) {
-        let place = w.make(ScalarType::U32, "add.s32", [(&self.place).into(), buffer.into()]);
-        self.ahead.store(w, self.dtype, &place);
-    }
-
-    /// Visits this lane's elements of the products from `k` on, and moves on to the next round.
-    fn visit(&self, w: &mut Writer, block: &Block, k: &Int, depth: &Int, visit: &mut dyn FnMut(&mut Writer, Element)) {
+    pub(super) fn stage(&mut self, w: &mut Writer, block: &Block, k: &Int, depth: &Int, buffer: &Name) {
         let tile = block.tile;
+        let place = w.make(ScalarType::U32, "add.s32", [(&self.place).into(), buffer.into()]);
         let line_bytes = tile.columns * LANES * 4;
-        for first in (0..tile.depth).step_by(tile.warps_in_all() as usize) {
+        for first in (0..tile.depth).step_by(tile.warps as usize) {
             // The last round may have fewer lines than warps.
-            let surplus = (first + tile.warps_in_all() > tile.depth)
-                .then(|| w.compare("lt.u32", &block.warp_of_all, &(tile.depth - first).into()));
+            let surplus = (first + tile.warps > tile.depth)
+                .then(|| w.compare("lt.u32", &block.warp, &(tile.depth - first).into()));
             let to = i64::from(first * line_bytes);
             w.when(surplus.as_ref(), |w| {
                 let line = w.add(k, &first.into());
-                let line = w.add(&line, &block.warp_of_all);
+                let line = w.add(&line, &block.warp);
                 let inside = block.ragged_depth.then(|| w.compare("lt.u32", &line, depth));
                 match &self.source {
                     From::Matrix { addresses, guards, k } => {
-                        let down = w.mul(k, &first.into());
-                        visit_matrix(w, self.dtype, addresses, guards, inside.as_ref(), &down, to, visit)
+                        stage_matrix(w, self.dtype, addresses, guards, inside.as_ref(), k, first, &place, to)
                     }
                     From::Windows { windows, columns } => {
-                        visit_windows(w, windows, columns, inside.as_ref(), &line, to, visit)
+                        stage_windows(w, windows, columns, inside.as_ref(), &line, &place, to)
                     }
                 }
             });
@@ -113,7 +92,7 @@ fn from_matrix<'a>(w: &mut Writer, block: &Block, matrix: &Matrix) -> From<'a> {
     let base = w.base(&matrix.tensor);
     let (k, column_stride) = (w.size(&matrix.row), w.size(&matrix.column));
     let start = sweep::offset(w, &block.batch, &matrix.batch);
-    let start = w.mad(&block.warp_of_all, &k, &start);
+    let start = w.mad(&block.warp, &k, &start);
     let start = w.mad(&block.first_column, &column_stride, &start);
     let line = w.at(&base, &start, bytes);
     let along = w.mul(&block.lane, &column_stride);
@@ -130,33 +109,35 @@ fn from_matrix<'a>(w: &mut Writer, block: &Block, matrix: &Matrix) -> From<'a> {
     From::Matrix { addresses, guards, k }
 }
 
-/// Visits the elements of one line, `down` elements from the first one of the round.
 #[expect(clippy::too_many_arguments, reason = "the parts of one call site")]
-fn visit_matrix(
+fn stage_matrix(
     w: &mut Writer,
     dtype: DType,
     addresses: &[Name],
     guards: &[Option<Name>],
     inside: Option<&Name>,
-    down: &Int,
+    k: &Int,
+    first: u32,
+    place: &Name,
     to: i64,
-    visit: &mut dyn FnMut(&mut Writer, Element),
 ) {
     let bytes = dtype.bytes() as u32;
+    let down = w.mul(k, &first.into());
     for (part, (address, guard)) in addresses.iter().zip(guards).enumerate() {
         let guard = w.both(inside, guard.as_ref());
         let (address, offset) = match down.known().map(|d| d * i64::from(bytes)) {
             Some(offset) if offset < i64::from(i32::MAX) => (address.clone(), offset),
-            _ => (w.at(address, down, bytes), 0),
+            _ => (w.at(address, &down, bytes), 0),
         };
-        visit(w, Element { guard, address, offset, to: to + part as i64 * i64::from(LANES) * 4 });
+        let value = load_guarded(w, dtype, guard.as_ref(), &address, offset);
+        w.emit("st.shared.f32", [mem(place, to + part as i64 * i64::from(LANES) * 4), value]);
     }
 }
 
 /// Prefetches this thread's part of the next round. Lines behind the last product or column are
 /// prefetched in vain.
 fn prefetch(w: &mut Writer, dtype: DType, addresses: &[Name], k: &Int, tile: GemmTile) {
-    for line in (0..tile.depth).step_by(tile.warps_in_all() as usize) {
+    for line in (0..tile.depth).step_by(tile.warps as usize) {
         let down = w.mul(k, &(tile.depth + line).into());
         let Some(offset) = down.known().map(|down| down * dtype.bytes() as i64) else { return };
         if offset >= i64::from(i32::MAX) {

@@ -1,8 +1,7 @@
 //! The first operand: each warp has its own rows. Staged rows are copied to shared memory, lanes
 //! along k. Direct rows are read where they are: all lanes read the same element.
 
-use super::ahead::{Ahead, Element};
-use super::{Block, load_shared};
+use super::{Block, load_guarded, load_shared};
 use crate::product::Product;
 use crate::sweep;
 use crate::target::{GemmTile, TargetDescription};
@@ -43,7 +42,6 @@ pub(super) struct Rows {
     guards: Vec<Option<Name>>,
     /// Shared address of this lane's element of the first row, in the first buffer.
     place: Name,
-    ahead: Ahead,
 }
 
 impl Rows {
@@ -53,58 +51,35 @@ impl Rows {
         let bytes = a.tensor.element_bytes();
         let (row, k) = (w.size(&a.row), w.size(&a.column));
         let start = sweep::offset(w, &block.batch, &a.batch);
-        let first_row = block.first_own_row(w);
-        let start = w.mad(&first_row, &row, &start);
+        let start = w.mad(&block.first_row, &row, &start);
         let base = w.base(&a.tensor);
         let line = w.at(&base, &start, bytes);
         if block.direct_rows {
             let (address, place) = (w.cursor(&line), block.shared.clone());
-            return Rows { dtype: a.tensor.dtype, address, row, k, guards: Vec::new(), place, ahead: Ahead::default() };
+            return Rows { dtype: a.tensor.dtype, address, row, k, guards: Vec::new(), place };
         }
-        let own = tile.rows / tile.slices;
         let along = w.mul(&block.lane, &k);
         let address = w.at(&line, &along, bytes);
-        let guards = (0..own)
+        let guards = (0..tile.rows)
             .map(|i| {
-                let row = w.add(&first_row, &i.into());
+                let row = w.add(&block.first_row, &i.into());
                 block.ragged_rows.then(|| w.compare("lt.u32", &row, &block.row_count))
             })
             .collect();
         let place = w.mad(&block.warp, &(tile.rows * tile.depth * 4).into(), &Int::Reg(block.shared.clone()));
-        let place = w.mad(&block.slice, &(own * tile.depth * 4).into(), &place);
         let place = w.mad(&block.lane, &4.into(), &place);
-        let (address, place) = (w.cursor(&address), w.variable(&place));
-        Rows { dtype: a.tensor.dtype, address, row, k, guards, place, ahead: Ahead::default() }
+        Rows { dtype: a.tensor.dtype, address: w.cursor(&address), row, k, guards, place: w.variable(&place) }
     }
 
     /// Stages the products from `k` on.
-    pub(super) fn stage(&self, w: &mut Writer, block: &Block, k: &Int, depth: &Int, buffer: &Name) {
+    pub(super) fn stage(&mut self, w: &mut Writer, block: &Block, k: &Int, depth: &Int, buffer: &Name) {
         if block.direct_rows {
             self.prefetch(w, block.tile);
             return;
         }
-        let place = w.make(ScalarType::U32, "add.s32", [(&self.place).into(), buffer.into()]);
-        self.visit(w, block, k, depth, &mut |w, element| element.stage(w, self.dtype, &place));
-    }
-
-    /// Loads the products from `k` on into registers.
-    pub(super) fn load(&mut self, w: &mut Writer, block: &Block, k: &Int, depth: &Int) {
-        let mut ahead = std::mem::take(&mut self.ahead);
-        ahead.begin();
-        self.visit(w, block, k, depth, &mut |w, element| ahead.load(w, self.dtype, &element));
-        self.ahead = ahead;
-    }
-
-    /// Stages the products that were loaded.
-    pub(super) fn store(&self, w: &mut Writer, buffer: &Name) {
-        let place = w.make(ScalarType::U32, "add.s32", [(&self.place).into(), buffer.into()]);
-        self.ahead.store(w, self.dtype, &place);
-    }
-
-    /// Visits this lane's elements of the products from `k` on, and moves on to the next round.
-    fn visit(&self, w: &mut Writer, block: &Block, k: &Int, depth: &Int, visit: &mut dyn FnMut(&mut Writer, Element)) {
         let tile = block.tile;
         let bytes = self.dtype.bytes() as u32;
+        let place = w.make(ScalarType::U32, "add.s32", [(&self.place).into(), buffer.into()]);
         for part in 0..tile.depth / LANES {
             let inside = block.ragged_depth.then(|| {
                 let at = w.add(k, &(part * LANES).into());
@@ -124,8 +99,9 @@ impl Rows {
                         0
                     }
                 };
+                let value = load_guarded(w, self.dtype, guard.as_ref(), &line, offset);
                 let to = i64::from(i as u32 * tile.depth * 4 + part * LANES * 4);
-                visit(w, Element { guard, address: line.clone(), offset, to });
+                w.emit("st.shared.f32", [mem(&place, to), value]);
             }
         }
         let step = w.mul(&self.k, &tile.depth.into());
@@ -151,7 +127,6 @@ impl Rows {
             return RowsAt::Global { address: self.address.clone(), row_bytes: row * 4 };
         }
         let at = w.mad(&block.warp, &(block.tile.rows * row_bytes).into(), &Int::Reg(base.clone()));
-        let at = w.mad(&block.slice, &(row_bytes / block.tile.slices).into(), &at);
         RowsAt::Shared { address: w.variable(&at), row_bytes }
     }
 }

@@ -1,12 +1,11 @@
 //! Gathers the elements of windows (implicit im2col): an address per column, and per k an offset that
 //! is the same for all lanes.
 
-use super::Block;
-use super::ahead::Element;
+use super::{Block, load_guarded};
 use crate::product::{Product, Windows};
 use crate::sweep;
 use crate::window::Axis;
-use crate::writer::{Int, LANES, Writer};
+use crate::writer::{Int, LANES, Writer, mem};
 use atoll_kgraph::Expr;
 use atoll_ptx::{Name, ScalarType};
 
@@ -117,15 +116,15 @@ fn taps_inside(w: &mut Writer, axes: &[Axis], first: &[Int]) -> Name {
     inside
 }
 
-/// Visits the elements of one line: the tap and channel of `k` for every column.
-pub(super) fn visit_windows(
+/// Gathers one line: the tap and channel of `k` for every column.
+pub(super) fn stage_windows(
     w: &mut Writer,
     windows: &Windows,
     columns: &[Window],
     inside: Option<&Name>,
     k: &Int,
+    place: &Name,
     to: i64,
-    visit: &mut dyn FnMut(&mut Writer, Element),
 ) {
     let axes = &windows.axes;
     let bytes = windows.tensor.element_bytes();
@@ -167,7 +166,8 @@ pub(super) fn visit_windows(
             }
         };
         let address = w.at(&column.corner, &offset, bytes);
-        visit(w, Element { guard, address, offset: 0, to: to + part as i64 * i64::from(LANES) * 4 });
+        let value = load_guarded(w, windows.tensor.dtype, guard.as_ref(), &address, 0);
+        w.emit("st.shared.f32", [mem(place, to + part as i64 * i64::from(LANES) * 4), value]);
     }
 }
 

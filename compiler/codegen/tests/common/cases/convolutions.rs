@@ -57,7 +57,7 @@ pub fn convolutions() -> Vec<Model> {
         Case { name: "conv_grouped_1x1", x: [2, 32, 10, 10], filters: 48, groups: 2, ..plain },
         Case { name: "conv_resnext", x: [1, 32, 9, 40], filters: 32, groups: 8, kernel: [3, 3], pads: [1; 4], ..plain },
         Case { name: "conv_few_filters", x: [1, 20, 9, 9], filters: 3, kernel: [3, 3], pads: [1; 4], ..plain },
-        Case { name: "conv_deep_few", x: [1, 2048, 5, 5], filters: 4, kernel: [3, 3], pads: [1; 4], ..plain },
+        Case { name: "conv_deep_few", x: [1, 256, 3, 3], filters: 4, kernel: [3, 3], pads: [1; 4], ..plain },
         Case { name: "depthwise", x: [1, 24, 30, 30], filters: 24, groups: 24, kernel: [3, 3], pads: [1; 4], ..plain },
         Case {
             name: "depthwise_small",

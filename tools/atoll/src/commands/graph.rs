@@ -332,6 +332,8 @@ fn as_json(graph: &GraphReport) -> Value {
         "failure": graph.failure,
         "deadline_us": graph.deadline_us,
         "latency_ns": graph.latency_ns,
+        "handed_over_bytes": graph.handed_over_bytes,
+        "copied_bytes": graph.copied_bytes,
         "inputs": graph.inputs,
         "outputs": graph.outputs,
         "stages": graph.stages,

@@ -168,7 +168,7 @@ impl World {
         for _ in 0..steps {
             self.step(true);
         }
-        if self.faults > 0 && self.rng.below(2) == 0 {
+        if self.faults > 0 && self.rng.below(4) > 0 {
             self.lose_device();
         }
         for step in 0.. {

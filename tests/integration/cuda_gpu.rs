@@ -8,10 +8,9 @@ use crate::cuda_sessions::{CONFIG, Program, first_round, flooding, kill, log, sa
 use crate::cuda_suspend::Steps;
 use crate::executors::{children, wait_until};
 use crate::functions::manifest;
-use crate::gpu_tenants::pack_for;
+use crate::gpu_tenants::pack_for_gpu;
 use anyhow::{Context, Result, ensure};
 use atoll_client::{Call, Class, CudaSessionState, Deploy, RefusalKind, Tensor};
-use atoll_pipeline::Target;
 use atoll_tests::root;
 use std::process::{Output, Stdio};
 
@@ -85,7 +84,7 @@ fn real_time_work_preempts_a_session_and_killed_clients_leave_nothing() -> Resul
     let setup = Setup::start_on_gpu(&TENANTS, CONFIG)?;
     let program = session_program()?;
     let mut client = setup.client()?;
-    pack_for(Target::NVIDIA, &manifest("affine"), &setup.path("affine-gpu.kg"))?;
+    pack_for_gpu(&manifest("affine"), &setup.path("affine-gpu.kg"))?;
     let urgent = Deploy { class: Some(Class::RealTime), name: Some("affine".into()), ..Deploy::default() };
     client.deploy(&setup.path("affine-gpu.kg"), &urgent)?;
     let flood = flooding(&program, &setup)?;

@@ -1,5 +1,5 @@
 //! Functions of tenants on a GPU: each tenant has a region of its memory, and a kernel that leaves the
-//! region fails its own request alone. The GPUs are the stand-ins for the drivers.
+//! region fails its own request alone. The GPU is the stand-in driver.
 
 use crate::control::refusal;
 use crate::cuda::environment;
@@ -11,7 +11,6 @@ use atoll_client::{Call, Class, Client, DataType, Deploy, RefusalKind, Tensor};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
 use atoll_tests::chaos::grind;
 use atoll_tests::stand_in;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Every word of the victim's constant.
@@ -37,46 +36,25 @@ enum Prowl {
     Trap,
 }
 
-/// A daemon on a GPU, and `affine` as a bundle for it.
+/// A daemon on an NVIDIA GPU with 256 MiB of memory, and `affine` as a bundle for it.
 struct Gpu {
     folder: tempfile::TempDir,
     daemon: Daemon,
-    target: Target,
 }
 
 impl Gpu {
-    /// An NVIDIA GPU with 256 MiB of memory.
     fn start(options: &[&str], config: &str) -> Result<Gpu> {
         let folder = tempfile::tempdir()?;
-        stand_in::install(folder.path())?;
-        let environment = environment(folder.path(), "");
-        let device = ["--device", "cuda", "--memory-limit", "256M"];
-        Gpu::start_in(folder, Target::NVIDIA, &[&device[..], options].concat(), config, &environment)
-    }
-
-    /// An AMD GPU with 64 MiB of memory.
-    fn start_amd(config: &str) -> Result<Gpu> {
-        let folder = tempfile::tempdir()?;
-        let environment = stand_in::hip_environment(folder.path(), "")?;
-        let device = ["--device", "hip:0", "--memory-limit", "64M"];
-        Gpu::start_in(folder, "amd:gfx90a".parse()?, &device, config, &environment)
-    }
-
-    fn start_in(
-        folder: tempfile::TempDir,
-        target: Target,
-        options: &[&str],
-        config: &str,
-        environment: &[(&'static str, OsString)],
-    ) -> Result<Gpu> {
         let repository = folder.path().join("repository");
         std::fs::create_dir(&repository)?;
-        pack_for(target, &manifest("affine"), &folder.path().join("affine.kg"))?;
+        pack_for_gpu(&manifest("affine"), &folder.path().join("affine.kg"))?;
+        stand_in::install(folder.path())?;
         std::fs::write(folder.path().join("atoll.toml"), config)?;
         let config = folder.path().join("atoll.toml").display().to_string();
-        let options = [options, &["--config", config.as_str()]].concat();
-        let daemon = Daemon::start_in(&repository, folder.path(), &options, environment)?;
-        Ok(Gpu { folder, daemon, target })
+        let all = ["--device", "cuda", "--memory-limit", "256M", "--config", config.as_str()];
+        let environment = environment(folder.path(), "");
+        let daemon = Daemon::start_in(&repository, folder.path(), &[&all[..], options].concat(), &environment)?;
+        Ok(Gpu { folder, daemon })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -98,7 +76,7 @@ impl Gpu {
                 let source = manifest(function).with_extension(extension);
                 std::fs::copy(source, folder.join(function).with_extension(extension))?;
             }
-            pack_for(self.target, &folder.join(function).with_extension("toml"), &folder.join("function.kg"))?;
+            pack_for_gpu(&folder.join(function).with_extension("toml"), &folder.join("function.kg"))?;
         }
         Ok(folder.join("function.kg"))
     }
@@ -120,8 +98,8 @@ impl Gpu {
     }
 }
 
-pub(crate) fn pack_for(target: Target, manifest: &Path, output: &Path) -> Result<()> {
-    let options = CompileOptions { targets: vec![target], ..CompileOptions::default() };
+pub(crate) fn pack_for_gpu(manifest: &Path, output: &Path) -> Result<()> {
+    let options = CompileOptions { targets: vec![Target::NVIDIA], ..CompileOptions::default() };
     Ok(pack(manifest, output, &options, &Silent).map(drop)?)
 }
 
@@ -206,24 +184,6 @@ fn a_kernel_that_leaves_its_region_fails_alone() -> Result<()> {
     let shared = prowl(&mut intruder, Prowl::MisalignedShared, 0)?.map_err(anyhow::Error::msg)?;
     ensure!(shared == (0..1024).collect::<Vec<u32>>(), "{:?}", &shared[..8]);
     ensure!(gpu.executors()? == executors, "the process of the GPU was replaced");
-    Ok(())
-}
-
-/// The fence of AMD GPUs traps, which ends one launch there.
-#[test]
-fn a_kernel_that_leaves_its_region_fails_alone_on_an_amd_gpu() -> Result<()> {
-    let gpu = Gpu::start_amd("[tenant.victim]\n[tenant.intruder]\n")?;
-    let (mut victim, mut intruder) = (gpu.client_of("victim")?, gpu.client_of("intruder")?);
-    victim.deploy(&gpu.path("affine.kg"), &named("line"))?;
-    intruder.deploy(&gpu.faulty()?, &named("faulty"))?;
-    affine(&mut victim, "line")?;
-    let executors = gpu.executors()?;
-    for mode in [1, 3, 4] {
-        let said = faulty(&mut intruder, mode)?;
-        ensure!(said.contains("kernel 'faulty' faulted"), "mode {mode}: {said}");
-        affine(&mut victim, "line")?;
-    }
-    ensure!(gpu.executors()? == executors, "a process of the GPU was replaced");
     Ok(())
 }
 

@@ -218,12 +218,12 @@ fn private_addresses_are_aligned_on_gpus() {
 #[test]
 fn functions_that_no_kernel_reaches_do_not_call_fenced_ones() {
     let module = ".func (.reg .b32 %v) inner(.reg .b64 %a) {\nld.global.u32 %v, [%a];\nret;\n}\n\
-        .func (.reg .b32 %v) outer(.reg .b64 %a) {\ncall (%v), inner, (%a);\nret;\n}\n\
-        .func (.reg .b32 %v) outermost(.reg .b64 %a) {\ncall (%v), outer, (%a);\nret;\n}\n\
-        .func (.reg .b32 %v) other(.reg .b32 %a) {\nmov.b32 %v, %a;\nret;\n}";
+        .func (.reg .b32 %v) caller(.reg .b64 %a) {\ncall (%v), inner, (%a);\nret;\n}\n\
+        .func (.reg .b32 %v) far_caller(.reg .b64 %a) {\ncall (%v), caller, (%a);\nret;\n}\n\
+        .func (.reg .b32 %v) apart(.reg .b32 %a) {\nmov.b32 %v, %a;\nret;\n}";
     match fence(module, ".param .u64 p", "ld.param.u64 %rd1, [p];\ncall (%r1), inner, (%rd1);") {
         Outcome::Fenced(text, _) => {
-            assert!(!text.contains("outer") && text.contains("inner") && text.contains("other"), "{text}");
+            assert!(!text.contains("caller") && text.contains(" inner(") && text.contains(" apart("), "{text}");
         }
         refused => panic!("{refused:?}"),
     }

@@ -280,14 +280,18 @@ impl FleetArgs {
     }
 
     /// Whether the devices isolate the memory of tenants from each other and from the daemon: the
-    /// host device does so with separate processes, a GPU with fences, if memory is reserved for
-    /// tenants.
+    /// host device does so with separate processes, an NVIDIA GPU with fences, if memory is reserved
+    /// for tenants. For AMD GPUs no fences can be made: the jail of the compiler has no linker.
     pub fn keeps_tenants_apart(&self) -> bool {
-        let has_processes = self.flags.isolation != Some(Isolation::None);
-        has_processes && (self.fences_gpus() || self.devices.iter().all(DeviceSpec::is_host))
+        let isolates = |spec: &DeviceSpec| match spec {
+            DeviceSpec::Host { .. } => true,
+            DeviceSpec::Cuda(_) => self.fences_gpus(),
+            DeviceSpec::Hip(_) => false,
+        };
+        self.flags.isolation != Some(Isolation::None) && self.devices.iter().all(isolates)
     }
 
-    /// Whether kernels of tenants are fenced on GPUs.
+    /// Whether kernels of tenants are fenced on NVIDIA GPUs.
     pub fn fences_gpus(&self) -> bool {
         let nothing = [None, Some(TenantMemory::Bytes(0)), Some(TenantMemory::Percent(0))];
         !nothing.contains(&self.tenant_memory)

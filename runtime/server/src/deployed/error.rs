@@ -25,7 +25,7 @@ pub(crate) enum DeployError {
     NoDescriptors { tenant: Tenant, wanted: u64, used: u64, limit: u64 },
     #[error(
         "this device does not isolate the memory of tenants, so the daemon does not run kernels of tenant `{tenant}`; \
-        on a GPU, start the daemon with --tenant-memory, or, if you trust all tenants, with --trust-tenants"
+        on an NVIDIA GPU, start the daemon with --tenant-memory, or, if you trust all tenants, with --trust-tenants"
     )]
     NotTrusted { tenant: Tenant },
     #[error("a model of the repository already has the name `{0}`; choose another name")]

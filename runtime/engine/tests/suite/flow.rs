@@ -114,8 +114,12 @@ fn an_endless_loop_fails_at_its_limit_and_ends_at_once_if_it_is_cancelled_or_lat
 fn it_may_be_part_of_a_chain() {
     for seed in 0..4 {
         let engine = fake(Some(seed));
-        let stage =
-            |function: &str, inputs| StageRequest { function: FunctionKey::local(function), inputs, outputs: None, retain: vec![] };
+        let stage = |function: &str, inputs| StageRequest {
+            function: FunctionKey::local(function),
+            inputs,
+            outputs: None,
+            retain: vec![],
+        };
         let x = input(33, [3, 2, 0]);
         let first: Vec<_> = request("flow", Class::BestEffort, &x).inputs.into_iter().map(StageInput::Tensor).collect();
         let stages = vec![

@@ -113,7 +113,8 @@ fn an_impossible_size_fails_its_invocation_only() {
 #[test]
 fn a_function_with_read_backs_is_refused_in_a_chain() {
     let engine = fake(None);
-    let stage = |inputs| StageRequest { function: FunctionKey::local("counted"), inputs, outputs: None, retain: vec![] };
+    let stage =
+        |inputs| StageRequest { function: FunctionKey::local("counted"), inputs, outputs: None, retain: vec![] };
     let first: Vec<_> =
         request("counted", Class::BestEffort, &input(64, [4, 4])).inputs.into_iter().map(StageInput::Tensor).collect();
     let stages = vec![stage(first), stage(vec![StageInput::Output { stage: 0, output: 0 }])];

@@ -314,7 +314,12 @@ pub(crate) fn load(
 }
 
 pub(crate) fn chain(functions: &[&str]) -> ChainRequest {
-    let stage = |name: &&str| StageRequest { function: FunctionKey::local(*name), inputs: vec![], outputs: None, retain: vec![] };
+    let stage = |name: &&str| StageRequest {
+        function: FunctionKey::local(*name),
+        inputs: vec![],
+        outputs: None,
+        retain: vec![],
+    };
     ChainRequest {
         stages: functions.iter().map(stage).collect(),
         class: None,

@@ -235,7 +235,8 @@ fn load(handle: &EngineHandle, name: &str, bundle: &Arc<Bundle>, class: Class) -
 
 /// Invokes a function without inputs, with timed launches.
 fn call(handle: &EngineHandle, function: &str) -> Result<InvocationResult> {
-    let stage = StageRequest { function: FunctionKey::local(function), inputs: Vec::new(), outputs: None, retain: Vec::new() };
+    let stage =
+        StageRequest { function: FunctionKey::local(function), inputs: Vec::new(), outputs: None, retain: Vec::new() };
     let request = ChainRequest {
         stages: vec![stage],
         class: None,

@@ -163,6 +163,7 @@ const WITHOUT_DEVICE: [&str; 57] = [
     "atoll_stage_process_starts_total",
     "atoll_graph_admissions_total",
     "atoll_graph_late_total",
+    "atoll_graph_intermediate_bytes_total",
     "atoll_graph_rejections_total",
     "atoll_graph_running",
     "atoll_models",

@@ -23,6 +23,7 @@ pub mod constants;
 mod dependencies;
 pub mod disk_cache;
 pub mod dkp;
+mod dtype;
 pub mod expr;
 pub mod features;
 pub mod flow;

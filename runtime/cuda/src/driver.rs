@@ -50,7 +50,8 @@ pub enum OpenError {
     },
     /// This process sees other devices only.
     #[error(
-        "this process does not see {id}, but {seen}; `CUDA_VISIBLE_DEVICES={id}` lets it see that device, if the         machine has it: a process sees one MIG instance only"
+        "this process does not see {id}, but {seen}; `CUDA_VISIBLE_DEVICES={id}` lets it see that device, if the \
+         machine has it: a process sees one MIG instance only"
     )]
     NotSeen {
         /// The requested id.

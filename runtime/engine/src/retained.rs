@@ -165,7 +165,7 @@ impl Drop for Retained {
 
 /// What clients ask of the engine's thread about retained outputs.
 pub(crate) enum OutputRequest {
-    /// Nobody needs the outputs in this slot any more.
+    /// The outputs in this slot are not needed any more.
     Release(SlotId),
     /// Copy outputs to host memory, then call this.
     Save(Arc<Retained>, Box<dyn FnOnce() + Send>),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_an_engine_that_stops() {
+    fn an_engine_that_stops_ends_all_waiting() {
         let requests = requests();
         let (_memory, tensors) = retained(&requests);
         let (send, saved) = channel::<()>();

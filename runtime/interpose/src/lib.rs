@@ -64,5 +64,6 @@ mod pools;
 mod private;
 mod reserved;
 mod shim;
+mod storage;
 mod virtual_memory;
 mod work;

@@ -9,7 +9,7 @@
 //! | table | contents |
 //! |---|---|
 //! | runtime | the primary context of a device, modules of fat binaries |
-//! | storage | values that belong to a context, see `storage` |
+//! | storage | values that belong to a context, see `crate::storage` |
 //! | callbacks | which callbacks a profiler has set: none |
 //! | integrity | a digest by which the runtime recognizes the driver, see `digest` |
 //! | checks | states of a context that are never set |
@@ -18,15 +18,12 @@
 
 mod digest;
 mod functions;
-mod storage;
 
 use crate::exports::Address;
 use crate::log::log;
 use atoll_session::Code;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
-
-pub(crate) use storage::Storage;
 
 /// The most slots of a table.
 const SLOTS: usize = 95;

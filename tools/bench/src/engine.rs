@@ -43,9 +43,9 @@ pub struct EngineArgs {
 #[command(next_help_heading = "Devices and scheduling")]
 pub struct FleetArgs {
     /// Device: host (this machine's CPU cores), cuda, cuda:N or cuda:UUID (an NVIDIA GPU or a MIG
-    /// instance), hip or hip:N (an AMD GPU). Repeat the flag for several devices, and give each host device its own CPUs: --device
-    /// host:0@0-3 --device host:1@4-7. Each device has its own memory, queues and limits; the
-    /// following flags apply to each of them
+    /// instance), hip or hip:N (an AMD GPU). Repeat the flag for several devices, and give each
+    /// host device its own CPUs: --device host:0@0-3 --device host:1@4-7. Each device has its own
+    /// memory, queues and limits; the following flags apply to each of them
     #[arg(long = "device", value_name = "DEVICE", default_values_t = [DeviceSpec::HOST])]
     devices: Vec<DeviceSpec>,
 

@@ -1,8 +1,7 @@
 //! The strings of a graph in the format of its file: a table, and steps on the host.
 
-use super::numbers::has_texts;
 use super::pattern::Pattern;
-use crate::graph::DType;
+use crate::dtype::DType;
 use crate::limits::STRING_SEPARATORS_MAX;
 use serde::{Deserialize, Serialize};
 
@@ -213,8 +212,8 @@ impl StringOp {
     /// type.
     pub fn check(&self) -> Result<(), String> {
         match self {
-            StringOp::Parse { to } if !has_texts(*to) => Err(format!("strings do not name numbers of type {to}")),
-            StringOp::Write { from } if !has_texts(*from) => {
+            StringOp::Parse { to } if !to.has_texts() => Err(format!("strings do not name numbers of type {to}")),
+            StringOp::Write { from } if !from.has_texts() => {
                 Err(format!("numbers of type {from} are not written as strings"))
             }
             _ => self.patterns().map(drop),

@@ -3,31 +3,13 @@
 use super::codes::Interned;
 use super::compute::{ComputedInput, Operand, element_count, strings};
 use super::format::StringError;
-use crate::graph::DType;
+use crate::dtype::DType;
 
 /// Longest part of a string in a message, in characters.
 const SHOWN_CHARACTERS_MAX: usize = 40;
 
 /// Digits of a floating-point number in a string, as in ONNX Runtime.
 const DIGITS: i32 = 8;
-
-/// Whether the host reads numbers of a type from strings, and writes them.
-pub(super) fn has_texts(dtype: DType) -> bool {
-    matches!(
-        dtype,
-        DType::Bool
-            | DType::U8
-            | DType::I8
-            | DType::U16
-            | DType::I16
-            | DType::U32
-            | DType::I32
-            | DType::U64
-            | DType::I64
-            | DType::F32
-            | DType::F64
-    )
-}
 
 /// Appends the number that a text names to `bytes`, as an element of a type. `None` if the text is
 /// no number, or one that is out of the range of the type.
@@ -122,7 +104,7 @@ pub fn number(text: &str, to: DType) -> Option<Vec<u8>> {
 /// The texts of little-endian elements of a type. `None` if the host writes no numbers of this
 /// type.
 pub fn texts(elements: &[u8], from: DType) -> Option<Vec<String>> {
-    if !has_texts(from) {
+    if !from.has_texts() {
         return None;
     }
     elements.chunks(from.bytes() as usize).map(|element| write(element, from)).collect()

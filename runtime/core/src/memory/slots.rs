@@ -5,7 +5,7 @@
 //! the next invocation of the same function and shape, until memory is short.
 //!
 //! Memory may also be kept for its outputs, which later invocations take as inputs: it is
-//! *retained*. Nobody waits for retained memory. It counts as kept memory, but no invocation gets it
+//! *retained*. Nothing waits for retained memory. It counts as kept memory, but no invocation gets it
 //! as it is, and it is freed last. Its outputs are then saved to host memory.
 
 use super::event::Action;

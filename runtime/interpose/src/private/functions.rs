@@ -1,13 +1,13 @@
 //! The functions of the private tables.
 
 use super::digest::digest;
-use super::storage::{Destructor, Value};
 use super::{INTEGRITY, RUNTIME};
 use crate::arguments::{Argument, Out, Place};
 use crate::contexts::PRIMARY;
 use crate::exports::{check_device, enter, load};
 use crate::handles::{Kind, handle, number};
 use crate::shim::Shim;
+use crate::storage::{Destructor, Value};
 use atoll_cuda_api::types::*;
 use atoll_session::{Code, DeviceFacts};
 

@@ -34,7 +34,7 @@ async fn save_inputs_of_others(app: &App, request: &ChainRequest, device: Option
         if tensor.saved().is_none() && Some(tensor.device()) != device {
             let (done, saved) = oneshot::channel();
             tensor.save(Box::new(move || {
-                // Nobody waits if the call was cancelled.
+                // No caller waits if the call was cancelled.
                 let _ = done.send(());
             }));
             // If it is lost, the device of the call says so.

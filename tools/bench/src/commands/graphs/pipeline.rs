@@ -101,7 +101,7 @@ fn call(fleet: &dyn Inference, input: StageInput, stays: bool) -> Result<Invocat
         times_launches: false,
     };
     let (send, answer) = mpsc::channel();
-    // If nobody waits any more, the answer does not matter.
+    // If the caller is gone, the answer does not matter.
     let reply = Box::new(move |result| drop(send.send(result)));
     fleet.submit_to(DeviceId(0), Why::Measured, request, reply);
     Ok(answer.recv()??)

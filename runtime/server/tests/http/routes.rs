@@ -141,7 +141,7 @@ fn every_metric_has_samples_before_anything_happened() {
 }
 
 /// Metrics of the daemon as a whole.
-const WITHOUT_DEVICE: [&str; 57] = [
+const WITHOUT_DEVICE: [&str; 58] = [
     "atoll_access_log_dropped_total",
     "atoll_cuda_flushes_total",
     "atoll_cuda_launches_total",

@@ -143,23 +143,13 @@ impl Fixes {
             prologue.emit("and.b64", [mask_of(bytes).as_str().into(), MASK.into(), (-(bytes as i64)).into()]);
         }
         for &bytes in &self.loads {
-            let outer = outer_of(bytes);
-            prologue.registers(ScalarType::B64, &[&outer]);
-            prologue.emit("not.b64", [outer.as_str().into(), CONSTANTS_MASK.into()]);
-            if bytes > 1 {
-                prologue.emit("or.b64", [outer.as_str().into(), outer.as_str().into(), (bytes as i64 - 1).into()]);
-            }
+            declare_outside(prologue, &outer_of(bytes), CONSTANTS_MASK, bytes);
         }
     }
 
     fn declare_beyond(&self, prologue: &mut Code) {
         for &bytes in &self.regions {
-            let beyond = beyond_of(bytes);
-            prologue.registers(ScalarType::B64, &[&beyond]);
-            prologue.emit("not.b64", [beyond.as_str().into(), MASK.into()]);
-            if bytes > 1 {
-                prologue.emit("or.b64", [beyond.as_str().into(), beyond.as_str().into(), (bytes as i64 - 1).into()]);
-            }
+            declare_outside(prologue, &beyond_of(bytes), MASK, bytes);
         }
     }
 
@@ -175,6 +165,16 @@ impl Fixes {
                 prologue.emit("sub.s64", [limit.as_str().into(), mask.into(), (bytes as i64 - 1).into()]);
             }
         }
+    }
+}
+
+/// Declares a register with the bits that are 0 in each allowed offset: those above a mask, and those
+/// that an access of `bytes` bytes is aligned to.
+fn declare_outside(prologue: &mut Code, register: &str, mask: &str, bytes: u64) {
+    prologue.registers(ScalarType::B64, &[register]);
+    prologue.emit("not.b64", [register.into(), mask.into()]);
+    if bytes > 1 {
+        prologue.emit("or.b64", [register.into(), register.into(), (bytes as i64 - 1).into()]);
     }
 }
 

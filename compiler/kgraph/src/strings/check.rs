@@ -53,22 +53,23 @@ fn steps_fit(graph: &KernelGraph) -> Result<(), (String, String)> {
             return refuse("the step has another number of operands");
         }
         for operand in &step.operands {
-            let fits = match operand {
+            match operand {
                 StringOperand::Input(input) | StringOperand::Flat(input) => {
                     let input = *input as usize;
-                    input < next && inputs[input] == step.op.operand_type()
+                    if input >= next || inputs[input] != step.op.operand_type() {
+                        return refuse("an operand has another type, or comes later");
+                    }
                 }
                 StringOperand::Constant { shape, codes } => {
-                    let count = shape.iter().try_fold(1_i64, |count, size| count.checked_mul(*size));
-                    let is_code = |code: &u32| (*code as usize) < graph.strings.table.len();
-                    step.op.operand_type() == DType::Strings
-                        && shape.iter().all(|size| *size >= 0)
-                        && count == i64::try_from(codes.len()).ok()
-                        && codes.iter().all(is_code)
+                    if step.op.operand_type() != DType::Strings {
+                        return refuse("a constant has strings, and the step reads numbers");
+                    }
+                    if !names_strings(graph, shape, codes) {
+                        return refuse(
+                            "a constant has no strings: its shape has another size, or the table ends before",
+                        );
+                    }
                 }
-            };
-            if !fits {
-                return refuse("an operand has another type, or comes later");
             }
         }
         let results = step.op.results();
@@ -81,4 +82,11 @@ fn steps_fit(graph: &KernelGraph) -> Result<(), (String, String)> {
         next += results.len();
     }
     Ok(())
+}
+
+/// Whether each code of a constant is one of the table, and its shape has as many elements as codes.
+fn names_strings(graph: &KernelGraph, shape: &[i64], codes: &[u32]) -> bool {
+    let count = shape.iter().try_fold(1_i64, |count, size| count.checked_mul(*size));
+    let is_code = |code: &u32| (*code as usize) < graph.strings.table.len();
+    shape.iter().all(|size| *size >= 0) && count == i64::try_from(codes.len()).ok() && codes.iter().all(is_code)
 }

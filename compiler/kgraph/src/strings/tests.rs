@@ -128,8 +128,12 @@ fn numbers_are_written_as_strings() {
     assert!(error.contains("has 3 bytes, and its type is i16"), "{error}");
     assert!(matches!(interned.compute(&[None]), Err(StringError::OnDevice(_))));
     let constant = StringOperand::Constant { shape: vec![1], codes: vec![1] };
-    for (from, operand) in [(DType::I32, StringOperand::Input(0)), (DType::I16, constant)] {
-        assert_eq!(check(&write(from, operand)).unwrap_err().1, "an operand has another type, or comes later");
+    let cases = [
+        (DType::I32, StringOperand::Input(0), "an operand has another type, or comes later"),
+        (DType::I16, constant, "a constant has strings, and the step reads numbers"),
+    ];
+    for (from, operand, expected) in cases {
+        assert_eq!(check(&write(from, operand)).unwrap_err().1, expected);
     }
     let refused = |op: StringOp| op.check().unwrap_err();
     assert!(refused(StringOp::Parse { to: DType::F16 }).contains("strings do not name numbers of type f16"));

@@ -55,6 +55,7 @@ fn tritonclient_runs_sequences_as_onnx_runtime_does_with_its_own_states() -> Res
 fn a_served_decoder_generates_the_tokens_of_a_loop_over_onnx_runtime() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let repository = folder.path().join("repository");
+    std::fs::create_dir_all(&repository)?;
     run_python("decoders.py", &[&repository])?;
     for other in ["llama.onnx", "t5.onnx"] {
         std::fs::remove_file(repository.join(other))?;

@@ -422,9 +422,9 @@ fn refusal(reason: RejectReason) -> InvokeError {
         RejectReason::FunctionRemoved => InvokeError::Unloaded,
         RejectReason::DeadlinePassed => InvokeError::DeadlineExceeded,
         RejectReason::QueueFull => InvokeError::QueueFull { capacity: WAITING_MAX },
-        RejectReason::NoDevice
-        | RejectReason::TooLarge { .. }
-        | RejectReason::DeviceLost { .. }
-        | RejectReason::TooManyAttempts { .. } => InvokeError::Device(reason.to_string()),
+        RejectReason::TooLarge { .. } => InvokeError::Device(reason.to_string()),
+        RejectReason::NoDevice | RejectReason::DeviceLost { .. } | RejectReason::TooManyAttempts { .. } => {
+            InvokeError::DeviceLost(reason.to_string())
+        }
     }
 }

@@ -72,6 +72,19 @@ fn a_request_that_loses_two_devices_gets_no_third_one() {
     assert!(answer(&answered).is_some());
 }
 
+/// The next request may notice a loss before the engine has answered those that it had.
+#[test]
+fn requests_that_no_other_device_can_run_are_told_that_theirs_is_lost() {
+    let (fleet, notes) = pool_with_f(2);
+    load(&fleet, "only", &bundle("t", 10, 0), Some("host:0")).unwrap();
+    let answered = submit(&fleet, chain(&["only"])).1;
+    notes[0].lost.store(true, SeqCst);
+    submit(&fleet, chain(&["f"]));
+    assert!(matches!(answer(&answered), Some(InvokeError::DeviceLost(_))));
+    let later = submit(&fleet, chain(&["only"])).1;
+    assert!(matches!(answer(&later), Some(InvokeError::DeviceLost(_))));
+}
+
 #[test]
 fn requests_that_cannot_run_twice_stay_on_their_device() {
     let (fleet, notes) = pool_with_f(2);

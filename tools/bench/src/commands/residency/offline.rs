@@ -54,14 +54,14 @@ impl ResidencyPolicy for Offline {
 
     fn victim(&mut self, now: Nanos, is_candidate: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
         let candidates: Vec<ItemId> = self.candidates.iter().copied().filter(|&item| is_candidate(item)).collect();
-        let victim = self.least_of(now, &candidates)?;
+        let victim = self.least_of(now, &mut candidates.into_iter())?;
         self.candidates.remove(&victim);
         Some(victim)
     }
 
-    fn least_of(&self, now: Nanos, candidates: &[ItemId]) -> Option<ItemId> {
+    fn least_of(&self, now: Nanos, candidates: &mut dyn Iterator<Item = ItemId>) -> Option<ItemId> {
         let worth = |item: &ItemId| self.value(now, *item);
-        candidates.iter().copied().min_by(|a, b| worth(a).total_cmp(&worth(b)))
+        candidates.min_by(|a, b| worth(a).total_cmp(&worth(b)))
     }
 
     fn removed(&mut self, item: ItemId) {

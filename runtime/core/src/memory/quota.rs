@@ -145,6 +145,12 @@ impl Quotas {
         sets.flat_map(|(&set, charge)| charge.by_class(set))
     }
 
+    /// The sets that are charged to a tenant for a class.
+    pub(super) fn sets(&self, tenant: &Tenant, class: Class) -> impl Iterator<Item = ItemId> {
+        let sets = self.tenants.get(tenant).into_iter().flat_map(|charges| &charges.sets);
+        sets.filter(move |(_, charge)| charge.classes[class as usize]).map(|(&set, _)| set)
+    }
+
     /// The charges without which their set stays on the device: those of sets that are charged for the
     /// other class too, or that are among the `shared` ones.
     pub(super) fn charges_beside_others(

@@ -304,7 +304,7 @@ impl Memory {
         if of_any && victims == Victims::All && self.reclaim_idle(Some(tenant)) {
             return Some(());
         }
-        let stays = self.staying(tenant, victims);
+        let stays = &self.staying(tenant, victims);
         let state = &self.tenants[tenant];
         let is_droppable = |charge: &(ItemId, Class)| {
             let counts = of_any || charge.1 == Class::BestEffort;
@@ -315,8 +315,13 @@ impl Memory {
             self.quotas.discharge(tenant, class, set);
             return Some(());
         }
-        let droppable = self.quotas.charges(tenant).filter(is_droppable);
-        if let Some(victim) = self.residency.reclaim_one_of(self.now, droppable.map(|(set, _)| set)) {
+        // The residency policy leaves out pinned sets by itself.
+        let unneeded = |&class: &Class| {
+            let sets = self.quotas.sets(tenant, class);
+            sets.filter(move |&set| !demand.needs((set, class)) && !stays.contains(&set))
+        };
+        let classes = if of_any { &CLASSES[..] } else { &[Class::BestEffort] };
+        if let Some(victim) = self.residency.reclaim_one_of(self.now, classes.iter().flat_map(unneeded)) {
             self.set_reclaimed(victim);
             return Some(());
         }

@@ -8,7 +8,7 @@ export ATOLL_MODELS_DIR := $(ATOLL_CACHE)/models
 # Every recipe runs with the tools that the setup found.
 SETUP := . tools/setup.sh
 
-.PHONY: help setup demo build test test-full mutants bench docs deb wheel gpu-check driver-patch-check clean
+.PHONY: help setup demo build test test-full mutants bench beside docs deb wheel gpu-check driver-patch-check clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,9 @@ mutants: ## Whether the scheduler's tests notice small changes to it (hours)
 
 bench: ## The figures of BENCHMARKS.md; ARGS=--save keeps them in docs/benchmarks
 	@export ATOLL_SETUP=bench; $(SETUP) && cargo build --release --quiet -p atoll -p atoll-models $$ATOLL_BIN_FEATURES && tools/bench.sh $(ARGS)
+
+beside: ## Measure the commit REV and the present tree in turn, and compare them (hours); ARGS="--only engine"
+	@$(SETUP) && tools/beside.py $(REV) $(ARGS)
 
 docs: ## Build the pages of the repository as a book in target/book (mdBook), and check its links
 	@export ATOLL_SETUP=docs; $(SETUP) && tools/book.py

@@ -3,6 +3,7 @@
 
 mod cold_starts;
 mod kills;
+mod lost_hosts;
 mod mig;
 mod mixed;
 mod refusals;

@@ -9,6 +9,7 @@ mod bad_input;
 mod batching;
 mod benchmark_functions;
 mod benchmarks;
+mod beside;
 mod bills;
 mod branches;
 mod cancel;

@@ -11,6 +11,7 @@
 use super::event::Action;
 use super::limits::{LOADS_MAX, OVERTAKES_MAX};
 use super::min_residency::Victims;
+use super::quota::TenantBytes;
 use super::refusal::Refusal;
 use super::spec::{InvocationSpec, SessionSpec, Turn};
 use super::{Invocation, Memory, SetState};
@@ -43,10 +44,7 @@ impl Memory {
         stages: impl Iterator<Item = u64>,
         session: Option<&SessionSpec>,
     ) -> Option<Refusal> {
-        let constants = match sets {
-            [only] => self.constants.set_bytes(*only),
-            several => self.constants.bytes_of(several),
-        };
+        let constants = self.constants.bytes_of(sets);
         let wanted = stages.fold(constants, u64::saturating_add).saturating_add(self.state_bytes(session));
         let all = self.sessions.bytes();
         self.out_of_memory((wanted, constants), session, all)?;
@@ -84,7 +82,7 @@ impl Memory {
     /// Refuses waiting invocations that fitted when they arrived and no longer do, because memory
     /// was withheld or taken by a session since.
     pub(super) fn refuse_misfits(&mut self) {
-        let waiting: Vec<TaskId> = self.cold.iter().map(|(_, task)| *task).collect();
+        let waiting: Vec<TaskId> = self.cold.keys().map(|(_, task)| *task).collect();
         for task in waiting {
             let invocation = &self.invocations[&task];
             let Invocation { class, ref tenant, ref stages, ref sets, ref session, .. } = *invocation;
@@ -177,7 +175,9 @@ impl Memory {
 
     /// Adds an invocation to the cold ones, or removes it. Returns whether that changed anything.
     pub(super) fn set_cold(&mut self, turn: Turn, is_cold: bool) -> bool {
-        let changed = if is_cold { self.cold.insert(turn) } else { self.cold.remove(&turn) };
+        let tenant = &self.invocations[&turn.1].tenant;
+        let changed =
+            if is_cold { self.cold.insert(turn, tenant.clone()).is_none() } else { self.cold.remove(&turn).is_some() };
         if changed {
             let cold = &mut self.tenant_of(turn.1).cold;
             *cold = if is_cold { *cold + 1 } else { *cold - 1 };
@@ -240,8 +240,14 @@ impl Memory {
                 self.residency.pin(set);
             }
         }
-        let tenant = self.tenant_of(task);
-        sets.iter().for_each(|&set| *tenant.pins.entry((set, turn.0)).or_default() += 1);
+        let tenant = self.tenants.get_mut(&self.invocations[&task].tenant).expect("its tenant has an invocation");
+        for &set in &sets {
+            let pins = tenant.pins.entry((set, turn.0)).or_default();
+            *pins += 1;
+            if *pins == 1 {
+                tenant.pinned += TenantBytes::of(turn.0, self.constants.set_bytes(set));
+            }
+        }
         tenant.pinning.insert(turn);
         self.pinning.insert(turn);
         self.invocation_mut(task).pinned = true;
@@ -255,13 +261,14 @@ impl Memory {
         let turn = self.turn(task);
         let sets = self.invocations[&task].sets.clone();
         self.pinning.remove(&turn);
-        let tenant = self.tenant_of(task);
+        let tenant = self.tenants.get_mut(&self.invocations[&task].tenant).expect("its tenant has an invocation");
         tenant.pinning.remove(&turn);
         for &set in &sets {
             let pins = tenant.pins.get_mut(&(set, turn.0)).expect("what is unpinned was pinned");
             *pins -= 1;
             if *pins == 0 {
                 tenant.pins.remove(&(set, turn.0));
+                tenant.pinned = tenant.pinned.without(TenantBytes::of(turn.0, self.constants.set_bytes(set)));
             }
         }
         for set in sets {
@@ -299,9 +306,13 @@ impl Memory {
             return;
         }
         self.short_of_quota.clear();
-        let (mut first_in_turn, mut tried, mut next) = (None, 0, self.cold.first().copied());
+        let (mut first_in_turn, mut tried, mut next) = (None, 0, self.cold.keys().next().copied());
         while let Some(turn) = next {
-            next = self.cold.range((Bound::Excluded(turn), Bound::Unbounded)).next().copied();
+            next = self.cold_after(turn).next().map(|(&turn, _)| turn);
+            if self.waits_for_quota(turn) {
+                next = self.cold_after(turn).find(|&(&later, of)| !self.is_behind(of, later)).map(|(&turn, _)| turn);
+                continue;
+            }
             // An invocation that only waits for an executor to map constants blocks no other.
             if self.waits_for_mapping(turn.1) || !self.passes_quota(turn) {
                 continue;
@@ -319,7 +330,7 @@ impl Memory {
                 if is_first {
                     self.unblock();
                     // If this invocation has all it needs, the next one is first in turn.
-                    first_in_turn = first_in_turn.filter(|first| self.cold.contains(first));
+                    first_in_turn = first_in_turn.filter(|first| self.cold.contains_key(first));
                 }
                 continue;
             }
@@ -372,12 +383,17 @@ impl Memory {
         false
     }
 
+    /// The cold invocations after `turn`, in turn.
+    fn cold_after(&self, turn: Turn) -> impl Iterator<Item = (&Turn, &Tenant)> {
+        self.cold.range((Bound::Excluded(turn), Bound::Unbounded))
+    }
+
     /// Whether a cold invocation fits its tenant's quota, after making room if necessary. If not,
     /// later invocations of the same tenant wait too, or only those without their constants.
     fn passes_quota(&mut self, turn: Turn) -> bool {
         let (_, task) = turn;
         let Invocation { lacks_memory, ref tenant, .. } = self.invocations[&task];
-        if self.waits_for_quota(turn) || (self.short_of_quota.contains_key(tenant) && !self.has_constants(task)) {
+        if self.short_of_quota.contains_key(tenant) && !self.has_constants(task) {
             return false;
         }
         if !lacks_memory && self.fits_quota(task) {

@@ -14,6 +14,7 @@ use super::ledger::granules;
 use super::spec::{ConstantSpec, FunctionId, Place, Turn};
 use crate::ids::{Class, DeviceOffset};
 use crate::residency::ItemId;
+use foldhash::fast::FixedState;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub(super) struct ConstantId(u64);
 pub(super) struct Constants {
     /// Allocation granule of constants on the device, in bytes.
     granule: u64,
-    constants: HashMap<ConstantId, Constant>,
+    constants: HashMap<ConstantId, Constant, FixedState>,
     by_digest: HashMap<[u8; 32], ConstantId>,
     sets: BTreeMap<ItemId, Set>,
     by_members: HashMap<Box<[ConstantId]>, ItemId>,
@@ -108,7 +109,7 @@ impl Constants {
     pub(super) fn new(granule: u64) -> Constants {
         Constants {
             granule,
-            constants: HashMap::new(),
+            constants: HashMap::default(),
             by_digest: HashMap::new(),
             sets: BTreeMap::new(),
             by_members: HashMap::new(),
@@ -397,7 +398,10 @@ impl Constants {
 
     /// Bytes of several sets together; shared constants count once.
     pub(super) fn bytes_of(&self, sets: &[ItemId]) -> u64 {
-        let mut seen = HashSet::new();
+        if let [only] = sets {
+            return self.set_bytes(*only);
+        }
+        let mut seen = HashSet::with_hasher(FixedState::default());
         sets.iter().flat_map(|&set| self.members(set)).filter(|(id, _)| seen.insert(*id)).map(|(_, bytes)| bytes).sum()
     }
 

@@ -178,7 +178,7 @@ impl Memory {
             SetState::Absent => {}
             SetState::Loading { .. } => self.cancel_loading(set),
             SetState::Resident => {
-                let reclaimed = self.residency.reclaim_one_of(self.now, &[set]);
+                let reclaimed = self.residency.reclaim_one_of(self.now, std::iter::once(set));
                 reclaimed.into_iter().for_each(|set| self.set_reclaimed(set));
             }
         }

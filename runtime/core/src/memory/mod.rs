@@ -83,8 +83,8 @@ pub struct Memory {
     invocations: BTreeMap<TaskId, Invocation>,
     /// How many of the invocations are prepared.
     prepared: usize,
-    /// Invocations that wait for constants or memory.
-    cold: BTreeSet<Turn>,
+    /// Invocations that wait for constants or memory, with their tenants.
+    cold: BTreeMap<Turn, Tenant>,
     /// Invocations that have pinned their constants and are not prepared.
     pinning: BTreeSet<Turn>,
     /// Tenants that have functions or invocations, or hold memory.
@@ -152,6 +152,8 @@ struct TenantState {
     pinning: BTreeSet<Turn>,
     /// How many invocations pin a set, by set and class.
     pins: BTreeMap<(ItemId, Class), u32>,
+    /// Bytes of the sets in `pins`; constants that several of them have count for each.
+    pinned: TenantBytes,
     /// How many of its functions have a set.
     sets: BTreeMap<ItemId, u32>,
     /// Its sets that another tenant has, too.
@@ -183,7 +185,7 @@ impl Memory {
             functions: BTreeMap::new(),
             invocations: BTreeMap::new(),
             prepared: 0,
-            cold: BTreeSet::new(),
+            cold: BTreeMap::new(),
             pinning: BTreeSet::new(),
             tenants: BTreeMap::new(),
             slots: Slots::default(),

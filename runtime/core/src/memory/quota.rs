@@ -12,7 +12,8 @@ use super::constants::{ConstantId, Constants};
 use crate::ids::{CLASSES, Class};
 use crate::residency::ItemId;
 use crate::tenant::Tenant;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use foldhash::fast::FixedState;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::AddAssign;
 
 /// Bytes of device memory of a tenant: a quota, or its use.
@@ -104,8 +105,10 @@ pub(super) struct Quotas {
 #[derive(Debug, Default)]
 struct Charges {
     sets: BTreeMap<ItemId, Charge>,
+    /// How many of them are charged for both classes.
+    twice: usize,
     /// How many of the charged sets contain a constant, by constant and class.
-    constants: HashMap<ConstantId, [u32; 2]>,
+    constants: HashMap<ConstantId, [u32; 2], FixedState>,
     bytes: TenantBytes,
     /// Peak use, memory of invocations included.
     most: TenantBytes,
@@ -139,19 +142,32 @@ impl Quotas {
     /// The charges of a tenant, by set and class.
     pub(super) fn charges(&self, tenant: &Tenant) -> impl Iterator<Item = (ItemId, Class)> {
         let sets = self.tenants.get(tenant).into_iter().flat_map(|charges| &charges.sets);
-        sets.flat_map(|(&set, charge)| {
-            CLASSES.into_iter().filter(|&class| charge.classes[class as usize]).map(move |class| (set, class))
-        })
+        sets.flat_map(|(&set, charge)| charge.by_class(set))
+    }
+
+    /// The sets that are charged to a tenant for a class.
+    pub(super) fn sets(&self, tenant: &Tenant, class: Class) -> impl Iterator<Item = ItemId> {
+        let sets = self.tenants.get(tenant).into_iter().flat_map(|charges| &charges.sets);
+        sets.filter(move |(_, charge)| charge.classes[class as usize]).map(|(&set, _)| set)
+    }
+
+    /// The charges without which their set stays on the device: those of sets that are charged for the
+    /// other class too, or that are among the `shared` ones.
+    pub(super) fn charges_beside_others(
+        &self,
+        tenant: &Tenant,
+        shared: &BTreeSet<ItemId>,
+    ) -> impl Iterator<Item = (ItemId, Class)> {
+        // Most tenants have none of either kind.
+        let charges = self.tenants.get(tenant).filter(|charges| charges.twice > 0 || !shared.is_empty());
+        let sets = charges.into_iter().flat_map(|charges| &charges.sets);
+        let beside = sets.filter(|(set, charge)| charge.classes == [true; 2] || shared.contains(set));
+        beside.flat_map(|(&set, charge)| charge.by_class(set))
     }
 
     pub(super) fn is_charged(&self, tenant: &Tenant, set: ItemId, class: Class) -> bool {
         let charge = self.tenants.get(tenant).and_then(|charges| charges.sets.get(&set));
         charge.is_some_and(|charge| charge.classes[class as usize])
-    }
-
-    /// Whether a set is charged to a tenant for both classes.
-    pub(super) fn is_charged_twice(&self, tenant: &Tenant, set: ItemId) -> bool {
-        CLASSES.into_iter().all(|class| self.is_charged(tenant, set, class))
     }
 
     /// The bytes that charging these sets would add.
@@ -165,7 +181,7 @@ impl Quotas {
         let known = self.tenants.get(tenant).map(|charges| &charges.constants);
         let counts = |id: &ConstantId| known.and_then(|known| known.get(id)).copied().unwrap_or_default();
         let mut added = TenantBytes::default();
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::with_hasher(FixedState::default());
         for &set in sets.iter().filter(|&&set| !self.is_charged(tenant, set, class)) {
             for (id, bytes) in constants.members(set).filter(|(id, _)| seen.insert(*id)) {
                 added += new_bytes(counts(&id), class, bytes);
@@ -178,10 +194,12 @@ impl Quotas {
         if self.of(tenant).is_none() || self.is_charged(tenant, set, class) || constants.members(set).next().is_none() {
             return;
         }
-        let Charges { sets, constants: counts, bytes: total, .. } = self.tenants.entry(tenant.clone()).or_default();
+        let Charges { sets, twice, constants: counts, bytes: total, .. } =
+            self.tenants.entry(tenant.clone()).or_default();
         let new = || Charge { classes: [false; 2], members: constants.members(set).collect() };
         let charge = sets.entry(set).or_insert_with(new);
         charge.classes[class as usize] = true;
+        *twice += usize::from(charge.classes == [true; 2]);
         for &(id, bytes) in &charge.members {
             let count = counts.entry(id).or_default();
             *total += new_bytes(*count, class, bytes);
@@ -219,9 +237,17 @@ impl Quotas {
     }
 }
 
+impl Charge {
+    /// One entry for each class that is charged.
+    fn by_class(&self, set: ItemId) -> impl Iterator<Item = (ItemId, Class)> {
+        CLASSES.into_iter().filter(|&class| self.classes[class as usize]).map(move |class| (set, class))
+    }
+}
+
 impl Charges {
     fn drop_charge(&mut self, class: Class, set: ItemId) {
         let Some(charge) = self.sets.get_mut(&set).filter(|charge| charge.classes[class as usize]) else { return };
+        self.twice -= usize::from(charge.classes == [true; 2]);
         charge.classes[class as usize] = false;
         for (id, bytes) in &charge.members {
             let count = self.constants.get_mut(id).expect("what is charged is counted");

@@ -31,6 +31,13 @@ struct Demand {
     fresh_bytes: u64,
 }
 
+impl Demand {
+    /// Whether a charge is one for this invocation.
+    fn needs(&self, (set, class): (ItemId, Class)) -> bool {
+        class == self.class && self.sets.contains(&set)
+    }
+}
+
 /// What an invocation needs at most.
 struct Need<'a> {
     tenant: &'a Tenant,
@@ -161,7 +168,12 @@ impl Memory {
     /// Whether an earlier invocation of the same tenant is blocked on its quota and must not be
     /// overtaken.
     pub(super) fn waits_for_quota(&self, turn: Turn) -> bool {
-        let first = self.short_of_quota.get(&self.invocations[&turn.1].tenant);
+        self.is_behind(&self.invocations[&turn.1].tenant, turn)
+    }
+
+    /// As [`Memory::waits_for_quota`], for an invocation of this tenant.
+    pub(super) fn is_behind(&self, tenant: &Tenant, turn: Turn) -> bool {
+        let first = self.short_of_quota.get(tenant);
         first.is_some_and(|&(first, victims)| first < turn && victims == Victims::All)
     }
 
@@ -240,20 +252,22 @@ impl Memory {
     /// Whether an invocation would fit its tenant's quota if everything unused were freed, except
     /// for `kept` constants; if `kept` is given, kept memory of past invocations stays too.
     fn need_fits(&self, demand: &Demand, kept: Option<&[(ItemId, Class)]>) -> bool {
-        let (held, idle_bytes) = self.held_by(&demand.tenant);
-        let stays: Vec<(ItemId, Class)> =
-            self.in_use(demand).into_iter().chain(kept.unwrap_or_default().iter().copied()).collect();
-        let mut need = held;
+        let state = &self.tenants[&demand.tenant];
+        let mut need = state.held;
         need += TenantBytes::of(demand.class, demand.bytes);
-        need += TenantBytes { all: kept.map_or(0, |_| idle_bytes), best_effort: 0 };
+        need += TenantBytes { all: kept.map_or(0, |_| state.idle_bytes), best_effort: 0 };
+        let own = demand.sets.iter().map(|&set| (set, demand.class)).filter(|charge| !state.pins.contains_key(charge));
+        let unpinned: Vec<(ItemId, Class)> = own.chain(kept.unwrap_or_default().iter().copied()).collect();
         let mut at_most = need;
-        stays.iter().for_each(|&(set, class)| at_most += TenantBytes::of(class, self.constants.set_bytes(set)));
+        at_most += state.pinned;
+        unpinned.iter().for_each(|&(set, class)| at_most += TenantBytes::of(class, self.constants.set_bytes(set)));
         // Constants shared by sets count once; the cheap upper bound counts them for each set.
         if at_most.fits(demand.quota) {
             return true;
         }
         let bytes_of = |class: Option<Class>| {
-            let sets = stays.iter().filter(|(_, other)| class.is_none_or(|class| class == *other)).map(|(set, _)| *set);
+            let stays = state.pins.keys().chain(&unpinned);
+            let sets = stays.filter(|(_, other)| class.is_none_or(|class| class == *other)).map(|(set, _)| *set);
             self.constants.bytes_of(&sets.collect::<Vec<_>>())
         };
         need += TenantBytes { all: bytes_of(None), best_effort: bytes_of(Some(Class::BestEffort)) };
@@ -276,17 +290,10 @@ impl Memory {
         fits
     }
 
-    /// The constant sets that invocations of a tenant pin, this one included.
-    fn in_use(&self, demand: &Demand) -> BTreeSet<(ItemId, Class)> {
-        let pinned = self.tenants.get(&demand.tenant).into_iter().flat_map(|state| state.pins.keys().copied());
-        pinned.chain(demand.sets.iter().map(|&set| (set, demand.class))).collect()
-    }
-
     /// Whether a set is charged to a tenant for a class and not in use, this invocation included.
     fn is_droppable(&self, demand: &Demand, (set, class): (ItemId, Class)) -> bool {
         let pins = self.tenants.get(&demand.tenant).map(|state| &state.pins);
-        let in_use = class == demand.class && demand.sets.contains(&set)
-            || pins.is_some_and(|pins| pins.contains_key(&(set, class)));
+        let in_use = demand.needs((set, class)) || pins.is_some_and(|pins| pins.contains_key(&(set, class)));
         !in_use && self.quotas.is_charged(&demand.tenant, set, class)
     }
 
@@ -297,37 +304,40 @@ impl Memory {
         if of_any && victims == Victims::All && self.reclaim_idle(Some(tenant)) {
             return Some(());
         }
-        let stays: BTreeSet<ItemId> = match victims {
-            Victims::All => BTreeSet::new(),
-            Victims::Cool => self
-                .residency
-                .warm_items(self.now)
-                .map(|(_, set)| set)
-                .filter(|&set| !self.is_shared(tenant, set))
-                .collect(),
-        };
-        let in_use = self.in_use(demand);
+        let stays = &self.staying(tenant, victims);
+        let state = &self.tenants[tenant];
         let is_droppable = |charge: &(ItemId, Class)| {
             let counts = of_any || charge.1 == Class::BestEffort;
-            counts && !in_use.contains(charge) && !stays.contains(&charge.0)
+            counts && !demand.needs(*charge) && !state.pins.contains_key(charge) && !stays.contains(&charge.0)
         };
-        let droppable: Vec<(ItemId, Class)> = self.quotas.charges(tenant).filter(is_droppable).collect();
-        let shared = self.tenants.get(tenant).map(|state| &state.shared);
-        let has_other_use =
-            |set| shared.is_some_and(|shared| shared.contains(&set)) || self.quotas.is_charged_twice(tenant, set);
-        if let Some(&(set, class)) = droppable.iter().find(|(set, _)| has_other_use(*set)) {
+        let beside = self.quotas.charges_beside_others(tenant, &state.shared).find(is_droppable);
+        if let Some((set, class)) = beside {
             self.quotas.discharge(tenant, class, set);
             return Some(());
         }
-        let sets: Vec<ItemId> = droppable.iter().map(|(set, _)| *set).collect();
-        if let Some(victim) = self.residency.reclaim_one_of(self.now, &sets) {
+        // The residency policy leaves out pinned sets by itself.
+        let unneeded = |&class: &Class| {
+            let sets = self.quotas.sets(tenant, class);
+            sets.filter(move |&set| !demand.needs((set, class)) && !stays.contains(&set))
+        };
+        let classes = if of_any { &CLASSES[..] } else { &[Class::BestEffort] };
+        if let Some(victim) = self.residency.reclaim_one_of(self.now, classes.iter().flat_map(unneeded)) {
             self.set_reclaimed(victim);
             return Some(());
         }
-        let (loading, class) = *droppable.first()?;
+        let (loading, class) = self.quotas.charges(tenant).find(is_droppable)?;
         self.cancel_loading(loading);
         self.quotas.discharge(tenant, class, loading);
         Some(())
+    }
+
+    /// The tenant's own sets that may not be reclaimed because they are warm.
+    fn staying(&self, tenant: &Tenant, victims: Victims) -> BTreeSet<ItemId> {
+        if victims == Victims::All {
+            return BTreeSet::new();
+        }
+        let warm = self.residency.warm_items(self.now).map(|(_, set)| set);
+        warm.filter(|&set| !self.is_shared(tenant, set)).collect()
     }
 
     /// Updates which tenants share a set with others, after a function joined or left it. A shared

@@ -21,6 +21,7 @@
 use super::{ItemFacts, ItemId, ResidencyPolicy};
 use crate::ids::{Class, Nanos};
 use crate::rng::Rng;
+use foldhash::fast::FixedState;
 use std::collections::HashMap;
 
 /// Candidates that are compared for one victim. Beyond some dozens the least worthy of a sample is
@@ -39,7 +40,7 @@ const RT_WEIGHT: f64 = 4.0;
 
 /// The policy `cost`; see the module's description.
 pub(super) struct Cost {
-    items: HashMap<ItemId, Item>,
+    items: HashMap<ItemId, Item, FixedState>,
     candidates: Vec<ItemId>,
     /// Uses of all items so far.
     now: f64,
@@ -120,7 +121,7 @@ impl Item {
 
 impl Default for Cost {
     fn default() -> Cost {
-        Cost { items: HashMap::new(), candidates: Vec::new(), now: 0.0, rng: Rng::new(0) }
+        Cost { items: HashMap::default(), candidates: Vec::new(), now: 0.0, rng: Rng::new(0) }
     }
 }
 
@@ -143,8 +144,11 @@ impl Cost {
         if sample.is_empty() { self.least_worthy(all) } else { self.least_worthy(sample.into_iter()) }
     }
 
+    /// The least worthy of the items that are candidates.
     fn least_worthy(&self, items: impl Iterator<Item = ItemId>) -> Option<ItemId> {
-        let ranked = items.map(|item| (self.items[&item].worth(self.now), item));
+        let candidates =
+            items.filter_map(|id| Some((self.items.get(&id)?, id))).filter(|(item, _)| item.place.is_some());
+        let ranked = candidates.map(|(item, id)| (item.worth(self.now), id));
         ranked.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, item)| item)
     }
 }
@@ -183,8 +187,8 @@ impl ResidencyPolicy for Cost {
         Some(victim)
     }
 
-    fn least_of(&self, _now: Nanos, candidates: &[ItemId]) -> Option<ItemId> {
-        self.least_worthy(candidates.iter().copied())
+    fn least_of(&self, _now: Nanos, items: &mut dyn Iterator<Item = ItemId>) -> Option<ItemId> {
+        self.least_worthy(items)
     }
 
     fn removed(&mut self, item: ItemId) {

@@ -54,8 +54,8 @@ pub trait ResidencyPolicy: Send {
     /// deterministic.
     fn victim(&mut self, now: Nanos, is_candidate: &dyn Fn(ItemId) -> bool) -> Option<ItemId>;
 
-    /// The least valuable of the given candidates. It stays a candidate.
-    fn least_of(&self, now: Nanos, candidates: &[ItemId]) -> Option<ItemId>;
+    /// The least valuable of the given items that are candidates. It stays a candidate.
+    fn least_of(&self, now: Nanos, items: &mut dyn Iterator<Item = ItemId>) -> Option<ItemId>;
 
     /// The item, pinned or not, leaves the device without having been a victim.
     fn removed(&mut self, item: ItemId);
@@ -254,10 +254,8 @@ impl Residency {
 
     /// Reclaims the least valuable of these items; `None` if none of them is on the device and
     /// unpinned.
-    pub fn reclaim_one_of(&mut self, now: Nanos, items: &[ItemId]) -> Option<ItemId> {
-        let is_candidate = |item: &ItemId| self.resident.get(item).is_some_and(|resident| resident.pins == 0);
-        let candidates: Vec<ItemId> = items.iter().copied().filter(is_candidate).collect();
-        let victim = self.policy.least_of(now, &candidates)?;
+    pub fn reclaim_one_of(&mut self, now: Nanos, mut items: impl Iterator<Item = ItemId>) -> Option<ItemId> {
+        let victim = self.policy.least_of(now, &mut items)?;
         self.remove(victim);
         Some(victim)
     }

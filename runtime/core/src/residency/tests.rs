@@ -113,7 +113,7 @@ impl World {
     fn reclaim_one_of(&mut self) {
         let items: Vec<ItemId> = (0..4).map(|_| ItemId(self.rng.below(ITEMS))).collect();
         let may_go = |item: &ItemId| self.known.get(item).is_some_and(|known| known.pins == 0);
-        let victim = self.residency.reclaim_one_of(self.now, &items);
+        let victim = self.residency.reclaim_one_of(self.now, items.iter().copied());
         assert_eq!(victim.is_some(), items.iter().any(may_go));
         if let Some(victim) = victim {
             assert!(items.contains(&victim) && may_go(&victim), "a victim was not offered, or pinned");

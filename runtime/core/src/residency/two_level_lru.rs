@@ -59,8 +59,9 @@ impl ResidencyPolicy for TwoLevelLru {
         Some(victim)
     }
 
-    fn least_of(&self, _now: Nanos, candidates: &[ItemId]) -> Option<ItemId> {
-        candidates.iter().copied().min_by_key(|item| self.places.get(item))
+    fn least_of(&self, _now: Nanos, items: &mut dyn Iterator<Item = ItemId>) -> Option<ItemId> {
+        let candidates = items.filter_map(|item| Some((self.places.get(&item)?, item)));
+        candidates.min().map(|(_, item)| item)
     }
 
     fn removed(&mut self, item: ItemId) {

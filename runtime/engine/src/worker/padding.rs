@@ -4,7 +4,7 @@ use super::Worker;
 use super::in_flight::InFlight;
 use super::pad_modules::find;
 use super::pads::{Pad, SharedLaunch};
-use super::tasks::taken;
+use super::tasks::submit;
 use crate::error::InvokeError;
 use crate::padding::{KernelOf, LoadedPadding};
 use atoll_core::{Epoch, Event, LaunchId, Nanos, PadShape, QueueId, TaskId};
@@ -86,7 +86,7 @@ impl Worker {
             followed: 0,
             ..own.record
         };
-        taken(self.device.submit(queue, &record, &laid_out.params), queue)?;
+        submit(&mut *self.device, queue, &record, &laid_out.params)?;
         self.launches.insert(launch, InFlight { task, step, queue, epoch });
         let whole = parts.iter().map(|part| part.cost_ns).sum::<u64>().max(1);
         let share = |part: &Part| (u128::from(part.cost_ns) * u128::from(WHOLE) / u128::from(whole)) as u64;

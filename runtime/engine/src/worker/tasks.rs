@@ -13,7 +13,7 @@ use crate::session::Session;
 use atoll_core::memory::Event as MemoryEvent;
 use atoll_core::memory::InvocationSpec;
 use atoll_core::{ClientId, DeviceOffset, Epoch, Event, LaunchId, QueueId, TaskId, TaskSpec};
-use atoll_device::{DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, SubmitError};
+use atoll_device::{Device, DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, SubmitError};
 use std::sync::Arc;
 
 impl Worker {
@@ -213,7 +213,7 @@ impl Worker {
         let instance = &mut self.invocations.get_mut(&task).expect("present: checked above").instances[stage];
         let (record, params) = instance.record(within, launch, epoch).expect("only launches are issued");
         let record = LaunchRecord { followed: u32::from(followed), ..record };
-        taken(self.device.submit(queue, &record, params), queue)?;
+        submit(&mut *self.device, queue, &record, params)?;
         self.launches.insert(launch, InFlight { task, step, queue, epoch });
         Ok(())
     }
@@ -293,10 +293,15 @@ impl Worker {
     }
 }
 
-/// The reason why the device is lost if it refuses a launch for which it has room.
-pub(super) fn taken(answer: Result<(), SubmitError>, queue: QueueId) -> Result<(), String> {
-    answer.map_err(|error| match error {
+/// Submits a launch for which the queue has room. An error says why the device is lost.
+pub(super) fn submit(
+    device: &mut dyn Device,
+    queue: QueueId,
+    record: &LaunchRecord,
+    params: &[u8],
+) -> Result<(), String> {
+    device.submit(queue, record, params).map_err(|error| match error {
         SubmitError::Full => format!("device queue {} refused a launch although it has room", queue.0),
-        SubmitError::Lost => "the device refused a launch".into(),
+        SubmitError::Lost => device.lost().unwrap_or_else(|| "the device refused a launch".into()),
     })
 }

@@ -53,15 +53,15 @@ impl ResidencyPolicy for Offline {
     }
 
     fn victim(&mut self, now: Nanos, is_candidate: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
-        let candidates: Vec<ItemId> = self.candidates.iter().copied().filter(|&item| is_candidate(item)).collect();
-        let victim = self.least_of(now, &candidates)?;
+        let mut candidates = self.candidates.iter().copied().filter(|&item| is_candidate(item));
+        let victim = self.least_of(now, &mut candidates)?;
         self.candidates.remove(&victim);
         Some(victim)
     }
 
-    fn least_of(&self, now: Nanos, candidates: &[ItemId]) -> Option<ItemId> {
+    fn least_of(&self, now: Nanos, items: &mut dyn Iterator<Item = ItemId>) -> Option<ItemId> {
         let worth = |item: &ItemId| self.value(now, *item);
-        candidates.iter().copied().min_by(|a, b| worth(a).total_cmp(&worth(b)))
+        items.filter(|item| self.candidates.contains(item)).min_by(|a, b| worth(a).total_cmp(&worth(b)))
     }
 
     fn removed(&mut self, item: ItemId) {

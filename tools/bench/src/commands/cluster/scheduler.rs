@@ -43,7 +43,12 @@ pub(super) struct SchedulerArgs {
 
     /// Memory of a request while it runs, with --scheduler. A device has it for as many requests as
     /// it has slots, beside the memory for functions
-    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 4096,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 40)
+    )]
     request_bytes: u64,
 }
 

@@ -136,13 +136,13 @@ impl PlainDevice {
         self.real_time_free_at
     }
 
-    /// A request ended.
-    pub(super) fn end(&mut self, now: u64, request: usize) -> Running {
-        let at = self.running.iter().position(|running| running.request == request).expect("it runs here");
+    /// Ends a request; `None` if it ends later, since a real-time request has delayed it.
+    pub(super) fn end(&mut self, now: u64, request: usize) -> Option<Running> {
+        let at = self.running.iter().position(|running| running.request == request && running.end_ns == now)?;
         let running = self.running.swap_remove(at);
         self.residency.unpin(item(running.function));
         self.residency.use_ended(Nanos(now), item(running.function));
-        running
+        Some(running)
     }
 
     /// Removes and returns the first request that waits for memory.

@@ -327,14 +327,12 @@ impl<'a> World<'a> {
                 self.unblock(now, device);
             }
             (DeviceEvent::End { request }, Device::Plain(state)) => {
-                // An end that a preemption has delayed is ignored; another event was created.
-                if state.running.iter().any(|running| running.request == request && running.end_ns == now) {
-                    let cold = state.end(now, request).cold;
-                    let function = &self.cluster.functions[self.cluster.arrivals[request].function];
-                    let service = Nanos(self.cluster.devices[device].service_ns(function));
-                    self.over(now, device, Over { request, outcome: Outcome::Complete, service, cold });
-                    self.unblock(now, device);
-                }
+                // Another event was created for a request that ends later.
+                let Some(running) = state.end(now, request) else { return };
+                let function = &self.cluster.functions[running.function];
+                let service = Nanos(self.cluster.devices[device].service_ns(function));
+                self.over(now, device, Over { request, outcome: Outcome::Complete, service, cold: running.cold });
+                self.unblock(now, device);
             }
             (DeviceEvent::Wake, Device::Plain(_)) | (_, Device::Full(_)) => {
                 unreachable!("a device gets the events of its model")

@@ -52,7 +52,7 @@ impl Budget {
     }
 
     /// A stage ended at this price. One that failed costs at most what was expected, since only
-    /// complete launches are billed.
+    /// launches that ended are billed.
     pub(super) fn end(&mut self, stage: usize, price: Cost, has_failed: bool) {
         let expected = self.running.remove(&stage).unwrap_or(price);
         self.spent = plus(self.spent, if has_failed { price.min(expected) } else { price });

@@ -299,18 +299,15 @@ impl<'a> World<'a> {
     }
 
     fn unload(&mut self, now: u64, function: FunctionId, device: DeviceId) {
-        match self.devices[usize::from(device.0)].as_mut() {
-            Some(Device::Plain(state)) => {
-                if state.unload(function.0 as usize) {
-                    self.report.evictions += 1;
-                    self.note(now, PoolEvent::Evicted { device, function });
-                }
-            }
-            Some(Device::Full(state)) => {
-                state.unload(now, function.0 as usize);
-                self.settle(now, usize::from(device.0));
-            }
-            None => {}
+        let (index, at) = (function.0 as usize, usize::from(device.0));
+        let Some(state) = self.devices[at].as_mut() else { return };
+        if let Some(state) = state.full() {
+            state.unload(now, index);
+            return self.settle(now, at);
+        }
+        if state.plain().is_some_and(|state| state.unload(index)) {
+            self.report.evictions += 1;
+            self.note(now, PoolEvent::Evicted { device, function });
         }
     }
 

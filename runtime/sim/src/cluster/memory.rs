@@ -352,6 +352,27 @@ mod tests {
     }
 
     #[test]
+    fn constants_that_were_just_used_stay_for_about_as_long_as_a_load_takes() {
+        let mut memory = memory(2 * CHUNK + 1024, None);
+        let function = function(CHUNK, 1_000_000);
+        for index in 0..2 {
+            assert!(memory.arrive(Nanos(0), TaskId(index), index as usize, &function));
+        }
+        assert_eq!(copy_all(&mut memory), [1_000_000, 2_000_000], "one after the other");
+        for index in 0..2 {
+            memory.handle(Nanos(2_000_000), Event::Prepare { task: TaskId(index) });
+        }
+        memory.end(Nanos(3_000_000), TaskId(0));
+        assert_eq!(memory.take_changes(), [(0, true), (1, true)]);
+        assert!(memory.arrive(Nanos(3_000_001), TaskId(2), 2, &function));
+        assert_eq!(memory.take_changes(), [], "the first function may be called again, and another request runs");
+        let at = memory.next().expect("the wait ends");
+        assert!((3_050_000..4_000_000).contains(&at.0), "the time of a load is learned: {at:?}");
+        memory.advance(at);
+        assert_eq!(memory.take_changes(), [(0, false), (2, true)]);
+    }
+
+    #[test]
     fn constants_beyond_the_device_or_the_quota_of_their_group_are_refused() {
         let mut small = memory(1000, None);
         assert!(!small.arrive(Nanos(0), TaskId(0), 0, &function(2000, 1)), "the device is smaller");

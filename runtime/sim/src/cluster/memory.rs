@@ -365,7 +365,8 @@ mod tests {
         memory.end(Nanos(3_000_000), TaskId(0));
         assert_eq!(memory.take_changes(), [(0, true), (1, true)]);
         assert!(memory.arrive(Nanos(3_000_001), TaskId(2), 2, &function));
-        assert_eq!(memory.take_changes(), [], "the first function may be called again, and another request runs");
+        let is_kept = memory.take_changes().is_empty();
+        assert!(is_kept, "the first function may be called again, and another request runs");
         let at = memory.next().expect("the wait ends");
         assert!((3_050_000..4_000_000).contains(&at.0), "the time of a load is learned: {at:?}");
         memory.advance(at);

@@ -192,7 +192,8 @@ fn a_request_whose_gpu_is_lost_does_not_go_on_beyond_its_price_limit() -> Result
     ensure!(status == 200, "{status}: {body}");
     let (status, body) = ask(TRAP, low)?;
     ensure!(status == 503, "{status}: {body}");
-    ensure!(body.contains("lost the device that was reserved: its price limit of 0.000100000 units"), "{body}");
+    let cause = "the device is lost: stage `only` of graph `graph` cannot run on another one: the price limit of";
+    ensure!(body.contains(cause) && body.contains("0.000100000 units is too low"), "{body}");
     ensure!(metric(&daemon, "atoll_device_lost{device=\"cuda:0\"}")? == 1.0);
     ensure!(metric(&daemon, "atoll_device_lost{device=\"cuda:1\"}")? == 0.0, "it did not run there");
     ensure!(metric(&daemon, "atoll_graph_running")? == 0.0);

@@ -28,10 +28,10 @@ pub(super) struct Budget {
 /// A stage cannot run within the price limit of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Overrun {
-    #[error("no device is left on which its price is known")]
+    #[error("its price is known for no other one")]
     NoDevice,
     #[error(
-        "its price limit of {:.9} units is too low to go on: {:.9} units are spent, and the rest costs at least {:.9}",
+        "the price limit of {:.9} units is too low: {:.9} units are spent, and the rest costs at least {:.9}",
         .price_max.units(), .spent.units(), .rest.units()
     )]
     TooDear { price_max: Cost, spent: Cost, rest: Cost },

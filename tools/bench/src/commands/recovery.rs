@@ -77,6 +77,7 @@ struct Measured {
     killed: Vec<Duration>,
     stopped: Vec<Duration>,
     calls: Vec<Duration>,
+    devices: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Findings> {
@@ -114,6 +115,7 @@ fn measure(
 ) -> Result<()> {
     let fleet = args.fleet.start(MemoryQuotas::default(), SuspensionConfig::default(), None)?;
     let handle = fleet.handle();
+    measured.devices = handle.devices().to_vec();
     let options = FunctionOptions {
         key: FunctionKey::local(MODEL),
         class: Class::BestEffort,
@@ -226,7 +228,8 @@ impl Load<'_> {
         let before = self.executors(device)?;
         let pid = before.processes.iter().find_map(|process| Pid::from_raw(process.pid? as i32));
         let name = &self.fleet.devices()[device];
-        let pid = pid.with_context(|| format!("{name} has no process of its own")).or_user_error()?;
+        let pid = pid.with_context(|| format!("{name} has no process of its own; use --isolation process"));
+        let pid = pid.or_user_error()?;
         let begin = Instant::now();
         kill_process(pid, signal).with_context(|| format!("cannot signal the process of {name}"))?;
         wait("the loss is noticed", || Ok(losses(&self.executors(device)?) > losses(&before)))?;
@@ -252,7 +255,7 @@ fn wait(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
 
 fn as_json(args: &Args, measured: &Measured) -> Value {
     json!({
-        "devices": args.fleet.device_names().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "devices": measured.devices,
         "seed": args.seed,
         "killed": Distribution::of(&measured.killed),
         "stopped": Distribution::of(&measured.stopped),
@@ -302,7 +305,8 @@ mod tests {
     #[test]
     fn the_report_has_each_kind_of_loss() {
         let ms = |ms: u64| Duration::from_millis(ms);
-        let measured = Measured { killed: vec![ms(3), ms(5)], stopped: vec![ms(900)], calls: vec![ms(1); 40] };
+        let devices = vec!["host:0".into(), "host:1".into()];
+        let measured = Measured { killed: vec![ms(3), ms(5)], stopped: vec![ms(900)], calls: vec![ms(1); 40], devices };
         let cli = Cli::try_parse_from(["recovery", "--device", "host:0@0", "--device", "host:1@1"]).unwrap();
         let json = as_json(&cli.args, &measured);
         assert_eq!((&json["killed"]["count"], &json["killed"]["p50_ms"]), (&json!(2), &json!(3.0)));

@@ -31,8 +31,8 @@ impl Run<'_> {
             });
             place.device = Some(device.map_err(|overrun| {
                 let (graph, stage) = (graph.name(), &graph.stages()[stage].name);
-                let text = format!("stage `{stage}` of graph `{graph}` lost the device that was reserved: {overrun}");
-                InvokeError::Unavailable(text)
+                let text = format!("stage `{stage}` of graph `{graph}` cannot run on another one: {overrun}");
+                InvokeError::DeviceLost(text)
             })?);
         }
         budget.begin(stage, costs.expected_price(stage, &works[stage], place.device));

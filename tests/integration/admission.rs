@@ -123,6 +123,8 @@ fn requests_are_admitted_by_measured_costs_and_prices_or_rejected_with_the_reaso
         ensure!(metric(&setup.daemon, &sample)? == 1.0, "{reason}");
     }
     ensure!(refusal(call(&mut client, None, Some(-1.0))?)?.1.contains("not a price"));
+    let Err(nan) = call(&mut client, None, Some(f64::NAN))? else { anyhow::bail!("it ran without a price limit") };
+    ensure!(nan.to_string().contains("the price limit is NaN"), "{nan}");
 
     let usage = client.usage()?;
     ensure!(usage.devices.iter().map(|device| device.price_per_s).eq([Some(0.00001), Some(0.0001)]), "{usage:?}");

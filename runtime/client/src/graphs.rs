@@ -62,6 +62,10 @@ impl GraphCall {
 
     /// The call as a request, with the bytes of its inputs.
     pub(crate) fn request(&self) -> io::Result<(InvokeGraph, Attachments)> {
+        // JSON has no such numbers: the daemon would see no limit.
+        if let Some(price_max) = self.price_max.filter(|units| !units.is_finite()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the price limit is {price_max}")));
+        }
         let mut attachments = Attachments::default();
         let one = |(name, content): (&String, &Content)| Ok((name.clone(), content.attach(&mut attachments)?));
         let inputs: io::Result<BTreeMap<_, _>> = self.inputs.iter().map(one).collect();

@@ -11,8 +11,8 @@
 //! - [`Model`] reads kernel profiles, among them REEF's published ones.
 //! - [`graphs`] simulates graphs of functions on a cluster.
 //!
-//! Not here: a simulation of memory, of the engine's threads, or of what kernels compute. Policies
-//! are in [`atoll_core`].
+//! Not here: a simulation of the engine's threads, or of what kernels compute. Memory is simulated in
+//! clusters only. Policies are in [`atoll_core`].
 //!
 //! # Invariants
 //!

@@ -163,3 +163,43 @@ fn requests_end_with_the_cause_when_all_gpus_are_lost() -> Result<()> {
     ensure!(status == 200, "the daemon lives: {status}");
     Ok(())
 }
+
+/// The cheap GPU is lost with a request that was planned on it, and the other one is too dear.
+#[test]
+fn a_request_whose_gpu_is_lost_does_not_go_on_beyond_its_price_limit() -> Result<()> {
+    const TRAP: u32 = 4;
+    let folder = tempfile::tempdir()?;
+    let repository = two_gpus(folder.path())?;
+    let config = folder.path().join("atoll.toml").display().to_string();
+    std::fs::write(&config, "[prices]\n\"cuda:0\" = 0.00001\n\"cuda:1\" = 10.0\n")?;
+    let devices = ["--device", "cuda:0", "--device", "cuda:1", "--isolation", "none", "--config", &config];
+    let daemon = Daemon::start_in(&repository, folder.path(), &devices, &stand_in_options(folder.path(), "devices=2"))?;
+    let mut client = Client::connect(&folder.path().join("atoll.sock"))?;
+    client.deploy_graph(GRAPH, None)?;
+    let ask = |mode: u32, price_max: f64| -> Result<(u16, String)> {
+        let input = format!(r#"{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{mode}]}}"#);
+        let request = format!(r#"{{"inputs": [{input}], "parameters": {{"price_max": {price_max}}}}}"#);
+        Ok(http::ask(&daemon.http, "POST", "/v2/models/graph/infer", &request)?)
+    };
+    wait_until("its stage was measured on both GPUs", || {
+        let (status, body) = ask(HARMLESS, 1000.0)?;
+        ensure!(status == 200, "{status}: {body}");
+        Ok(client.graph("graph")?.admission.is_some_and(|admission| admission.now.is_some()))
+    })?;
+    // Enough for the first GPU; the second one reaches it within 10 µs.
+    let low = 0.0001;
+    let (status, body) = ask(HARMLESS, low)?;
+    ensure!(status == 200, "{status}: {body}");
+    let (status, body) = ask(TRAP, low)?;
+    ensure!(status == 503, "{status}: {body}");
+    let cause = "the device is lost: stage `only` of graph `graph` cannot run on another one: the price limit of";
+    ensure!(body.contains(cause) && body.contains("0.000100000 units is too low"), "{body}");
+    ensure!(metric(&daemon, "atoll_device_lost{device=\"cuda:0\"}")? == 1.0);
+    ensure!(metric(&daemon, "atoll_device_lost{device=\"cuda:1\"}")? == 0.0, "it did not run there");
+    ensure!(metric(&daemon, "atoll_graph_running")? == 0.0);
+    let (status, body) = ask(HARMLESS, low)?;
+    ensure!(status == 400 && body.contains("state a higher price limit"), "{status}: {body}");
+    let (status, body) = ask(HARMLESS, 1000.0)?;
+    ensure!(status == 200, "the other GPU serves it: {status}: {body}");
+    Ok(())
+}

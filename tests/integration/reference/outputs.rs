@@ -204,6 +204,7 @@ fn benches() -> Vec<Sample> {
         bench("atoll bench overhead", &["--count", "5", "--warm-up", "0"]),
         bench("atoll bench placement", &placement),
         bench("atoll bench preempt", &[&full[..], &["--count", "2"]].concat()),
+        bench("atoll bench recovery", &[&hosts.each_ref().map(String::as_str)[..], &["--losses", "1"]].concat()),
         bench("atoll bench reef", &["--profiles", ".", "--seconds", "0.02"]),
         bench("atoll bench residency", &["zipf"]),
         bench("atoll bench ring", &["--count", "10", "--warm-up", "1"]),

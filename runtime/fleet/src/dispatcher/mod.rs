@@ -262,7 +262,11 @@ impl Dispatcher {
     /// The state of each device and of the queue, and the decisions so far.
     pub(crate) fn status(&self, policy: &'static str) -> FleetStatus {
         let state = self.lock();
-        let (devices, waiting, decisions) = (state.devices.clone(), state.requests.waiting(), state.decisions);
+        let (mut devices, waiting, decisions) = (state.devices.clone(), state.requests.waiting(), state.decisions);
+        // The pool learns of a loss with its next event.
+        for (id, device) in ids().zip(&mut devices) {
+            device.is_lost |= self.0.member(id).is_lost();
+        }
         FleetStatus { policy: Some(policy), waiting, devices, decisions }
     }
 

@@ -247,3 +247,12 @@ fn a_thousand_kills_under_load_lose_no_request_and_answer_none_twice() {
     assert!(open.iter().all(|answered| answer(answered).is_none()));
     assert_eq!(fleet.devices_state().waiting, 0);
 }
+
+#[test]
+fn a_loss_is_visible_before_the_pool_has_an_event() {
+    let (fleet, notes) = pool_with_f(2);
+    let lost = || fleet.devices_state().devices.iter().map(|device| device.is_lost).collect::<Vec<_>>();
+    assert_eq!(lost(), [false, false]);
+    notes[1].lose();
+    assert_eq!(lost(), [false, true]);
+}

@@ -1,11 +1,13 @@
 //! Measures the costs of a graph's stages, and decides by them whether its requests are admitted.
 
+use super::budget::Offer;
 use super::desk::{Desk, Limits, Ticket};
-use super::stage::StageWork;
+use super::stage::{Callee, StageWork};
 use atoll_core::Nanos;
 use atoll_core::graphs::limits::ASSIGNMENTS_MAX;
 use atoll_core::graphs::{
-    CostTable, Explanation, Graph, GraphError, GraphId, KindId, Margin, Measured, Measures, Plans, Reason, Verdict,
+    Cost, CostTable, Explanation, Graph, GraphError, GraphId, KindId, Margin, Measured, Measures, Plans, Reason,
+    Verdict,
 };
 use atoll_engine::{DeviceId, InvocationTiming};
 use std::fmt::Write;
@@ -288,14 +290,41 @@ impl Costs {
         device
     }
 
+    /// The kinds of open devices on which a stage was measured.
+    pub(super) fn offers(&self, stage: usize, work: &StageWork) -> Vec<Offer> {
+        let Some(desk) = &self.desk else { return Vec::new() };
+        let (open, _) = desk.look();
+        let state = self.lock();
+        let offer = |kind: KindId| {
+            let took = state.measures.get(stage, kind)?.exec;
+            Some(Offer { kind, took, price: price(desk, kind, took) })
+        };
+        kinds_of(desk, work, &open).into_iter().filter_map(offer).collect()
+    }
+
+    /// An open device of a kind that has a function.
+    pub(super) fn device_of(&self, kind: KindId, callee: &Callee) -> Option<DeviceId> {
+        let desk = self.desk.as_ref()?;
+        let (open, _) = desk.look();
+        callee.devices().into_iter().find(|device| desk.kind(*device) == kind && is_open(&open, *device))
+    }
+
+    /// The price of a run of a stage on a device, by its recent runs there; 0 without any.
+    pub(super) fn expected_price(&self, stage: usize, work: &StageWork, device: Option<DeviceId>) -> Cost {
+        let Some(desk) = &self.desk else { return Cost(0) };
+        let kind = kind_of(desk, work, device);
+        self.lock().measures.get(stage, kind).map_or(Cost(0), |measured| price(desk, kind, measured.exec))
+    }
+
+    /// The price of a run of a stage on a device; a built-in or CPU stage has none.
+    pub(super) fn price_of(&self, work: &StageWork, device: Option<DeviceId>, took: Nanos) -> Cost {
+        self.desk.as_ref().map_or(Cost(0), |desk| price(desk, kind_of(desk, work, device), took))
+    }
+
     /// Notes a run of a stage.
     pub(super) fn note(&self, work: &StageWork, ran: &Ran) {
         let Some(desk) = &self.desk else { return };
-        let kind = match (ran.device, work) {
-            (Some(device), _) => desk.kind(device),
-            (None, StageWork::Program(_)) => desk.cpu(),
-            (None, StageWork::Builtin(_) | StageWork::Function(_)) => desk.daemon(),
-        };
+        let kind = kind_of(desk, work, ran.device);
         let stage = ran.stage;
         let mut state = self.lock();
         state.measures.note_run(stage, kind, ran.exec());
@@ -380,6 +409,21 @@ impl Ran {
 /// Whether a device accepts new requests; true if its state is unknown.
 fn is_open(open: &[bool], device: DeviceId) -> bool {
     open.get(usize::from(device.0)).is_none_or(|is_open| *is_open)
+}
+
+/// The kind on which a stage ran; a built-in or CPU stage has no device.
+fn kind_of(desk: &Desk, work: &StageWork, device: Option<DeviceId>) -> KindId {
+    match (device, work) {
+        (Some(device), _) => desk.kind(device),
+        (None, StageWork::Program(_)) => desk.cpu(),
+        (None, StageWork::Builtin(_) | StageWork::Function(_)) => desk.daemon(),
+    }
+}
+
+/// The price of a run on a kind of device.
+fn price(desk: &Desk, kind: KindId, took: Nanos) -> Cost {
+    let per_s = desk.kinds().get(usize::from(kind.0)).map_or(0, |kind| kind.price_per_s);
+    Cost(took.0.saturating_mul(per_s))
 }
 
 /// The kinds of open devices on which a stage can run.

@@ -8,6 +8,7 @@
 //!
 //! Start reading in `run.rs`.
 
+mod budget;
 mod builtin;
 mod calls;
 mod costs;

@@ -1,8 +1,10 @@
 //! Runs a request through a graph. A stage starts as soon as its inputs exist; independent stages
 //! run at the same time. Intermediate tensors stay in the daemon, or on the devices.
 
+mod prices;
 mod start;
 
+use super::budget::Budget;
 use super::calls::Stages;
 use super::costs::{Decision, Ran, Rejected};
 use super::desk::{Call, Limits, Ticket, Turn, next_call};
@@ -57,7 +59,8 @@ pub(crate) async fn run_graph(
     }
     let own = work.graph.deadline().map(|after| Duration::from_nanos(after.0));
     let deadline = request.deadline.or(own);
-    let is_bound = asked.price_max.or(work.graph.price_max()).is_some();
+    let price_max = asked.price_max.or(work.graph.price_max());
+    let is_bound = price_max.is_some();
     let waited = if deadline.is_some() || is_bound { work.prepare(deadline).await } else { Duration::ZERO };
     let left = deadline.map(|deadline| deadline.saturating_sub(waited));
     let limits = Limits { deadline: left, price_max: asked.price_max };
@@ -93,6 +96,7 @@ pub(crate) async fn run_graph(
         unbound: BTreeSet::new(),
         stalled: BTreeSet::new(),
         progress,
+        budget: price_max.filter(|_| is_planned).map(Budget::new),
         ticket,
         measures,
         ready: BTreeSet::new(),
@@ -169,6 +173,8 @@ struct Run<'a> {
     /// Stages that wait for inputs that are made again.
     stalled: BTreeSet<usize>,
     progress: Progress,
+    /// Its price limit, if it was planned with one.
+    budget: Option<Budget>,
     /// Its reservations, if it has any. Dropped before `tasks`, so that the end of a stage in
     /// flight starts no further stage.
     ticket: Option<Ticket>,
@@ -206,6 +212,7 @@ impl Run<'_> {
             if let StageWork::Function(callee) = &self.work.works[ended.stage] {
                 callee.version(ended.version).note(ended.result.is_ok(), ended.took);
             }
+            self.pay(&ended);
             if self.runs_again(&ended) {
                 self.start(ended.stage, Place::default())?;
                 continue;

@@ -1,187 +1,37 @@
-//! A device of the cluster: its memory, its loads, and its requests.
+//! A device of the cluster, in one of the two models ([`NodeModel`]).
 
-use super::node::{Launches, Plan};
-use super::{ClusterDevice, ClusterFunction, NodeModel};
-use atoll_core::residency::{ItemFacts, ItemId, Residency, ResidencyPolicyEntry};
-use atoll_core::{Class, Nanos};
-use std::collections::{BTreeMap, VecDeque};
+use super::full::FullDevice;
+use super::plain::PlainDevice;
+use super::{Cluster, ClusterDevice, NodeModel};
 
 /// A device while it is in the cluster.
-pub(super) struct Device {
-    pub(super) spec: ClusterDevice,
-    residency: Residency,
-    /// Functions being loaded, each with the time at which its load ends.
-    loading: BTreeMap<usize, u64>,
-    loader_free_at: u64,
-    pub(super) running: Vec<Running>,
-    /// Requests that wait until there is room for their constants.
-    blocked: VecDeque<usize>,
-    service: Service,
-}
-
-/// How the device executes its requests.
-enum Service {
-    /// Requests run one after the other.
-    Plain {
-        best_effort_free_at: u64,
-        real_time_free_at: u64,
-    },
-    Scheduler(Box<Launches>),
-}
-
-/// A request on a device.
-#[derive(Clone, Copy)]
-pub(super) struct Running {
-    pub(super) request: usize,
-    pub(super) function: usize,
-    /// When it ends; `u64::MAX` on devices with a launch scheduler.
-    pub(super) end_ns: u64,
-    pub(super) cold: bool,
-    pub(super) real_time: bool,
-}
-
-/// The consequences of accepting a request.
-#[derive(Default)]
-pub(super) struct Accepted {
-    /// Functions that were evicted for it.
-    pub(super) evicted: Vec<usize>,
-    /// When the load that it started ends.
-    pub(super) loaded_at: Option<u64>,
-}
-
-fn item(function: usize) -> ItemId {
-    ItemId(function as u64)
+pub(super) enum Device {
+    Plain(Box<PlainDevice>),
+    Full(Box<FullDevice>),
 }
 
 impl Device {
-    pub(super) fn new(spec: ClusterDevice, residency: &ResidencyPolicyEntry, node: &NodeModel) -> Device {
-        Device {
-            spec,
-            residency: Residency::new((residency.make)()),
-            loading: BTreeMap::new(),
-            loader_free_at: 0,
-            running: Vec::new(),
-            blocked: VecDeque::new(),
-            service: match node {
-                NodeModel::Plain => Service::Plain { best_effort_free_at: 0, real_time_free_at: 0 },
-                NodeModel::Scheduler(setup) => Service::Scheduler(Box::new(Launches::new(setup))),
-            },
+    /// An empty device, in the model of the cluster.
+    pub(super) fn new(spec: ClusterDevice, cluster: &Cluster) -> Device {
+        match &cluster.node {
+            NodeModel::Plain => Device::Plain(Box::new(PlainDevice::new(spec, cluster.residency))),
+            NodeModel::Scheduler(setup) => Device::Full(Box::new(FullDevice::new(&spec, setup, cluster.residency))),
         }
     }
 
-    /// The launches of the device; `None` on plain devices.
-    pub(super) fn launches(&mut self) -> Option<&mut Launches> {
-        match &mut self.service {
-            Service::Plain { .. } => None,
-            Service::Scheduler(launches) => Some(launches),
+    /// The device, if it has a launch scheduler and memory decisions.
+    pub(super) fn full(&mut self) -> Option<&mut FullDevice> {
+        match self {
+            Device::Plain(_) => None,
+            Device::Full(device) => Some(device),
         }
     }
 
-    /// Makes room for a function and starts to load it. `None` if constants in use leave no room.
-    fn load(&mut self, now: u64, index: usize, function: &ClusterFunction) -> Option<Accepted> {
-        let bytes = function.constant_bytes;
-        let free = self.spec.memory_bytes.saturating_sub(self.residency.resident_bytes());
-        let evicted = self.residency.reclaim(Nanos(now), bytes.saturating_sub(free)).ok()?;
-        let facts = ItemFacts { bytes, reload_ns: function.reload_ns, class: function.class };
-        self.residency.add(Nanos(now), item(index), &facts);
-        // Pinned until the load ends.
-        self.residency.pin(item(index));
-        let at = self.loader_free_at.max(now) + function.reload_ns;
-        self.loader_free_at = at;
-        self.loading.insert(index, at);
-        Some(Accepted { evicted: evicted.iter().map(|item| item.0 as usize).collect(), loaded_at: Some(at) })
-    }
-
-    /// Loads a function ahead of requests. `None` if that is not possible.
-    pub(super) fn preload(&mut self, now: u64, index: usize, function: &ClusterFunction) -> Option<Accepted> {
-        if self.residency.contains(item(index)) {
-            return Some(Accepted::default());
+    /// The device, if it is plain.
+    pub(super) fn plain(&mut self) -> Option<&mut PlainDevice> {
+        match self {
+            Device::Plain(device) => Some(device),
+            Device::Full(_) => None,
         }
-        self.load(now, index, function)
-    }
-
-    /// The load of a function ended.
-    pub(super) fn loaded(&mut self, now: u64, index: usize) {
-        self.loading.remove(&index);
-        self.residency.unpin(item(index));
-        if let Service::Scheduler(launches) = &mut self.service {
-            for running in self.running.iter().filter(|running| running.function == index) {
-                launches.ready(now, running.request);
-            }
-        }
-    }
-
-    /// Evicts a function if no request uses it. Returns whether it did.
-    pub(super) fn unload(&mut self, index: usize) -> bool {
-        let is_used = self.running.iter().any(|running| running.function == index)
-            || self.loading.contains_key(&index)
-            || !self.residency.contains(item(index));
-        if !is_used {
-            self.residency.remove(item(index));
-        }
-        !is_used
-    }
-
-    /// Takes a request; `None` if it has to wait on the device for memory. `plan` contains its
-    /// launches, and is required on devices with a launch scheduler.
-    pub(super) fn accept(
-        &mut self,
-        now: u64,
-        request: usize,
-        index: usize,
-        function: &ClusterFunction,
-        plan: Option<&Plan>,
-    ) -> Option<Accepted> {
-        let cold = !self.residency.contains(item(index));
-        let accepted = if cold { self.load(now, index, function) } else { Some(Accepted::default()) };
-        let Some(accepted) = accepted else {
-            self.blocked.push_front(request);
-            return None;
-        };
-        self.residency.used(Nanos(now), item(index));
-        self.residency.pin(item(index));
-        let loaded_at = self.loading.get(&index).copied();
-        let real_time = function.class == Class::RealTime;
-        let end_ns = match &mut self.service {
-            Service::Plain { best_effort_free_at, real_time_free_at } => {
-                let service = self.spec.service_ns(function);
-                let ready = loaded_at.unwrap_or(now).max(now);
-                if real_time {
-                    let end_ns = (*real_time_free_at).max(ready) + service;
-                    *real_time_free_at = end_ns;
-                    // Best-effort requests are delayed by the time that it takes.
-                    *best_effort_free_at += service;
-                    for running in self.running.iter_mut().filter(|running| !running.real_time) {
-                        running.end_ns += service;
-                    }
-                    end_ns
-                } else {
-                    let end_ns = (*best_effort_free_at).max(*real_time_free_at).max(ready) + service;
-                    *best_effort_free_at = end_ns;
-                    end_ns
-                }
-            }
-            Service::Scheduler(launches) => {
-                let plan = plan.expect("a request for a device with a scheduler has a plan");
-                launches.start(now, request, index, function.class, plan, loaded_at.is_none());
-                u64::MAX
-            }
-        };
-        self.running.push(Running { request, function: index, end_ns, cold, real_time });
-        Some(accepted)
-    }
-
-    /// A request ended.
-    pub(super) fn end(&mut self, now: u64, request: usize) -> Running {
-        let at = self.running.iter().position(|running| running.request == request).expect("it runs here");
-        let running = self.running.swap_remove(at);
-        self.residency.unpin(item(running.function));
-        self.residency.use_ended(Nanos(now), item(running.function));
-        running
-    }
-
-    /// Removes and returns the first request that waits for memory.
-    pub(super) fn unblock(&mut self) -> Option<usize> {
-        self.blocked.pop_front()
     }
 }

@@ -3,9 +3,11 @@
 //! devices.
 //!
 //! There are two models of a device ([`NodeModel`]). A plain device runs requests one after the
-//! other, each for exactly its service time. A device with a scheduler consists of the daemon's
-//! launch scheduler and a [`SimDevice`](crate::SimDevice): a request is a sequence of launches with
-//! latencies, can be preempted by the scheduling policy, and shares the device with other requests.
+//! other, each for exactly its service time, and of its memory decisions only residency is the
+//! daemon's. A full device consists of the daemon's launch scheduler, its memory decisions
+//! ([`Memory`](atoll_core::memory::Memory)) and a [`SimDevice`](crate::SimDevice). A request is
+//! admitted, waits for its constants and for memory of its own, and is a sequence of launches with
+//! latencies. The scheduling policy can preempt it, and it shares the device with other requests.
 //!
 //! - [`simulate_cluster`] runs a [`Cluster`] and returns a [`ClusterReport`].
 //! - [`arrivals`] generates arrivals: Poisson, bursts, MMPP, recorded times, and functions in the
@@ -17,14 +19,16 @@
 
 pub mod arrivals;
 mod device;
+mod full;
 mod full_load;
-mod node;
+mod memory;
+mod plain;
 mod report;
 pub mod thesis;
 mod world;
 
 pub use full_load::{FullLoad, FullLoadSetup, Part};
-pub use report::{ClusterReport, FunctionReport, LaunchReport, Scheduled, Waits};
+pub use report::{ClusterReport, FunctionReport, LaunchReport, MemoryReport, Scheduled, Waits};
 pub use world::simulate_cluster;
 
 use crate::parameters::DeviceParameters;
@@ -59,7 +63,8 @@ pub struct ClusterDevice {
     /// Largest number of best-effort requests in flight. The device runs them one after the other,
     /// and loads constants meanwhile.
     pub slots: u32,
-    /// Bytes of memory for constants.
+    /// Bytes of memory for constants. Full devices have memory for the requests of their slots
+    /// beside it ([`MemorySetup`]).
     pub memory_bytes: u64,
     /// Service times are divided by this.
     pub speed: f64,
@@ -78,11 +83,11 @@ pub enum NodeModel {
     /// One request after the other, each for its service time. A real-time request delays the
     /// others by its service time.
     Plain,
-    /// The daemon's launch scheduler, and a simulated device.
+    /// The daemon's launch scheduler and memory decisions, and a simulated device: a full device.
     Scheduler(NodeSetup),
 }
 
-/// The launch scheduler of each device, and how requests are divided into launches.
+/// The launch scheduler and the memory of each device, and how requests are divided into launches.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSetup {
     /// The scheduling policy, a row of [`atoll_core::POLICIES`].
@@ -95,6 +100,18 @@ pub struct NodeSetup {
     pub launches: u32,
     /// Blocks of a launch, at least 1. A compute unit runs one block at a time.
     pub blocks: u32,
+    /// The memory of requests, and its limits.
+    pub memory: MemorySetup,
+}
+
+/// What requests need of a device's memory, and how much a group may use. Each group is a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemorySetup {
+    /// Bytes of memory of a request while it runs, at least 1.
+    pub request_bytes: u64,
+    /// Most bytes that the functions of a group may use on a device, with those of requests; `None`
+    /// for no limit.
+    pub quota_bytes: Option<u64>,
 }
 
 /// A request of a simulated cluster.

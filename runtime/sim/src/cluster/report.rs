@@ -92,6 +92,38 @@ impl LaunchReport {
     }
 }
 
+/// What the memory decisions of all devices did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryReport {
+    /// Functions whose constants were loaded completely.
+    pub loads: u64,
+    /// Bytes of device memory that their constants took: those that were evicted, and those that
+    /// are still held.
+    pub loaded_bytes: u64,
+    /// Bytes copied to devices, including those of loads that did not end.
+    pub copied_bytes: u64,
+    /// Functions whose constants were evicted.
+    pub evictions: u64,
+    /// Bytes of device memory that their constants took.
+    pub evicted_bytes: u64,
+    /// Bytes of the constants on the devices at the end, or when a device was lost.
+    pub held_bytes: u64,
+    /// The largest use of a device's memory, including that of requests.
+    pub used_bytes_max: u64,
+}
+
+impl MemoryReport {
+    pub(super) fn add(&mut self, of_device: MemoryReport) {
+        self.loads += of_device.loads;
+        self.loaded_bytes += of_device.loaded_bytes;
+        self.copied_bytes += of_device.copied_bytes;
+        self.evictions += of_device.evictions;
+        self.evicted_bytes += of_device.evicted_bytes;
+        self.held_bytes += of_device.held_bytes;
+        self.used_bytes_max = self.used_bytes_max.max(of_device.used_bytes_max);
+    }
+}
+
 /// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterReport {
@@ -117,6 +149,8 @@ pub struct ClusterReport {
     pub dispatches: usize,
     /// The launches of all devices, lost ones included; `None` for plain devices.
     pub launches: Option<LaunchReport>,
+    /// The memory of all devices, lost ones included; `None` for plain devices.
+    pub memory: Option<MemoryReport>,
     /// The schedule, in the order of dispatch.
     pub schedule: Vec<Scheduled>,
 }

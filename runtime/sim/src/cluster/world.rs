@@ -1,9 +1,10 @@
 //! The main loop: handles events in the order of time, and lets the pool decide after each time.
 
 use super::device::Device;
-use super::node::{Over, Plan};
-use super::report::{ClusterReport, LaunchReport, Scheduled, Waits};
-use super::{Cluster, ClusterFault, FaultKind, NodeModel};
+use super::full::{Over, Plan};
+use super::plain::{Accepted, PlainDevice};
+use super::report::{ClusterReport, LaunchReport, MemoryReport, Scheduled, Waits};
+use super::{Cluster, ClusterFault, FaultKind, NodeModel, NodeSetup};
 use atoll_core::placement::{
     DeviceSpec, Expected, FunctionId, FunctionSpec, Pool, PoolAction, PoolEvent, RequestEnd, RequestId, RequestSpec,
 };
@@ -12,15 +13,15 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 /// Runs a cluster until all requests are answered or rejected. Requests that wait for a device that
-/// never comes back are counted as neither. Requests that the launch scheduler of a device refuses
-/// are retried like those of lost devices.
+/// never comes back are counted as neither. Requests that the launch scheduler or the memory of a
+/// device refuses are retried like those of lost devices.
 pub fn simulate_cluster(cluster: &Cluster) -> ClusterReport {
     let mut world = World::new(cluster);
     world.start();
     while let Some(now) = world.next_time() {
         world.step(now);
     }
-    world.count_launches();
+    (0..cluster.devices.len()).for_each(|device| world.count_decisions(device));
     let mut report = world.report;
     report.finish(cluster.functions.iter().map(|function| function.name.clone()));
     report
@@ -33,7 +34,7 @@ enum DeviceEvent {
     End {
         request: usize,
     },
-    /// The launches of the device make progress.
+    /// The launches or copies of a full device make progress.
     Wake,
     Loaded {
         function: usize,
@@ -68,6 +69,7 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(cluster: &'a Cluster) -> World<'a> {
+        let is_full = matches!(cluster.node, NodeModel::Scheduler(_));
         let mut announced: Vec<usize> = (0..cluster.arrivals.len()).collect();
         announced.sort_by_key(|request| cluster.announced_at(&cluster.arrivals[*request]));
         World {
@@ -96,7 +98,8 @@ impl<'a> World<'a> {
                 retries: 0,
                 rejected: 0,
                 dispatches: 0,
-                launches: matches!(cluster.node, NodeModel::Scheduler(_)).then(LaunchReport::default),
+                launches: is_full.then(LaunchReport::default),
+                memory: is_full.then(MemoryReport::default),
                 schedule: Vec::new(),
             },
         }
@@ -134,7 +137,7 @@ impl<'a> World<'a> {
 
     fn add_device(&mut self, now: u64, index: usize) {
         let device = self.cluster.devices[index];
-        self.devices[index] = Some(Device::new(device, self.cluster.residency, &self.cluster.node));
+        self.devices[index] = Some(Device::new(device, self.cluster));
         let spec = DeviceSpec { kind: device.kind, slots: device.slots, memory_bytes: device.memory_bytes };
         self.note(now, PoolEvent::DeviceAdded { device: DeviceId(index as u16), spec });
     }
@@ -206,13 +209,7 @@ impl<'a> World<'a> {
                         self.open -= 1;
                     }
                     PoolAction::Load { function, device } => self.load(now, function, device),
-                    PoolAction::Unload { function, device } => {
-                        let state = self.devices[usize::from(device.0)].as_mut();
-                        if state.is_some_and(|state| state.unload(function.0 as usize)) {
-                            self.report.evictions += 1;
-                            self.note(now, PoolEvent::Evicted { device, function });
-                        }
-                    }
+                    PoolAction::Unload { function, device } => self.unload(now, function, device),
                     PoolAction::Move { from, .. } => self.report.moves += usize::from(from.is_some()),
                 }
             }
@@ -225,44 +222,49 @@ impl<'a> World<'a> {
         self.report.retries += usize::from(self.attempts[index] > 0);
         self.attempts[index] += 1;
         self.starts[index] = now;
-        self.run(now, index, usize::from(device.0));
+        match &self.cluster.node {
+            NodeModel::Plain => {
+                self.run(now, index, usize::from(device.0));
+            }
+            NodeModel::Scheduler(setup) => self.submit(now, index, usize::from(device.0), setup),
+        }
     }
 
-    /// Starts a request on a device. Returns `false` if the request waits there until its constants
-    /// have room.
+    /// Starts a request on a plain device. Returns `false` if the request waits there until its
+    /// constants have room.
     fn run(&mut self, now: u64, request: usize, device: usize) -> bool {
         let function = self.cluster.arrivals[request].function;
         let spec = &self.cluster.functions[function];
-        let plan = self.plan(function, device);
-        let state = self.devices[device].as_mut().expect("the pool dispatches to devices that are there");
+        let state = self.devices[device].as_mut().and_then(Device::plain);
+        let state = state.expect("the pool dispatches to devices that are there");
         let life = self.lives[device];
-        let Some(accepted) = state.accept(now, request, function, spec, plan.as_ref()) else { return false };
+        let Some(accepted) = state.accept(now, request, function, spec) else { return false };
         if state.running.last().is_some_and(|running| running.cold) {
             self.report.cold += 1;
         }
-        if plan.is_none() {
-            // A real-time request delays the ends of all others.
-            let first = if spec.class == Class::RealTime { 0 } else { state.running.len() - 1 };
-            for running in &state.running[first..] {
-                let event = DeviceEvent::End { request: running.request };
-                self.events.push(Reverse((running.end_ns, event, device, life)));
-            }
+        // A real-time request delays the ends of all others.
+        let first = if spec.class == Class::RealTime { 0 } else { state.running.len() - 1 };
+        for running in &state.running[first..] {
+            let event = DeviceEvent::End { request: running.request };
+            self.events.push(Reverse((running.end_ns, event, device, life)));
         }
         self.follow(now, function, device, accepted);
-        self.settle(now, device);
         true
     }
 
-    /// The launches of a function on a device; `None` if devices are plain.
-    fn plan(&mut self, function: usize, device: usize) -> Option<Plan> {
-        let NodeModel::Scheduler(setup) = &self.cluster.node else { return None };
-        let device = &self.cluster.devices[device];
-        let make = || Plan::of(setup, &self.cluster.functions[function], device);
-        Some(self.plans.entry((function, device.speed.to_bits())).or_insert_with(make).clone())
+    /// Starts a request on a full device.
+    fn submit(&mut self, now: u64, request: usize, device: usize, setup: &NodeSetup) {
+        let index = self.cluster.arrivals[request].function;
+        let (function, spec) = (&self.cluster.functions[index], &self.cluster.devices[device]);
+        let plan = self.plans.entry((index, spec.speed.to_bits())).or_insert_with(|| Plan::of(setup, function, spec));
+        let state = self.devices[device].as_mut().and_then(Device::full);
+        let state = state.expect("the pool dispatches to devices that are there");
+        self.report.cold += usize::from(state.start(now, request, index, function, plan));
+        self.settle(now, device);
     }
 
     /// Reports evictions and the end of the load.
-    fn follow(&mut self, now: u64, function: usize, device: usize, accepted: super::device::Accepted) {
+    fn follow(&mut self, now: u64, function: usize, device: usize, accepted: Accepted) {
         for evicted in accepted.evicted {
             self.report.evictions += 1;
             let event = PoolEvent::Evicted { device: DeviceId(device as u16), function: FunctionId(evicted as u32) };
@@ -275,96 +277,123 @@ impl<'a> World<'a> {
 
     fn load(&mut self, now: u64, function: FunctionId, device: DeviceId) {
         let (index, at) = (function.0 as usize, usize::from(device.0));
-        let state = self.devices[at].as_mut().expect("the pool loads onto devices that are there");
-        match state.preload(now, index, &self.cluster.functions[index]) {
-            Some(accepted) => {
-                self.report.loads += 1;
-                self.follow(now, index, at, accepted);
+        let spec = &self.cluster.functions[index];
+        let is_loaded = match self.devices[at].as_mut().expect("the pool loads onto devices that are there") {
+            Device::Plain(state) => {
+                let accepted = state.preload(now, index, spec);
+                let is_loaded = accepted.is_some();
+                accepted.into_iter().for_each(|accepted| self.follow(now, index, at, accepted));
+                is_loaded
             }
-            None => self.note(now, PoolEvent::Evicted { device, function }),
+            Device::Full(state) => {
+                state.preload(now, index, spec);
+                let is_loaded = state.holds(index);
+                self.settle(now, at);
+                is_loaded
+            }
+        };
+        match is_loaded {
+            true => self.report.loads += 1,
+            false => self.note(now, PoolEvent::Evicted { device, function }),
+        }
+    }
+
+    fn unload(&mut self, now: u64, function: FunctionId, device: DeviceId) {
+        let (index, at) = (function.0 as usize, usize::from(device.0));
+        let Some(state) = self.devices[at].as_mut() else { return };
+        if let Some(state) = state.full() {
+            state.unload(now, index);
+            return self.settle(now, at);
+        }
+        if state.plain().is_some_and(|state| state.unload(index)) {
+            self.report.evictions += 1;
+            self.note(now, PoolEvent::Evicted { device, function });
         }
     }
 
     fn device_event(&mut self, now: u64, event: DeviceEvent, device: usize) {
-        let state = self.devices[device].as_mut().expect("events of lost devices are ignored");
-        match event {
-            DeviceEvent::Wake => {
-                if let Some(launches) = state.launches() {
-                    launches.advance(now);
-                }
+        match (event, self.devices[device].as_mut().expect("events of lost devices are ignored")) {
+            (DeviceEvent::Wake, Device::Full(state)) => {
+                state.advance(now);
                 self.settle(now, device);
             }
-            DeviceEvent::Loaded { function } => {
-                state.loaded(now, function);
+            (DeviceEvent::Loaded { function }, Device::Plain(state)) => {
+                state.loaded(function);
                 let (id, function) = (DeviceId(device as u16), FunctionId(function as u32));
                 self.note(now, PoolEvent::Resident { device: id, function });
-                self.settle(now, device);
                 self.unblock(now, device);
             }
-            DeviceEvent::End { request } => {
-                // An end that a preemption has delayed is ignored; another event was created.
-                if state.running.iter().any(|running| running.request == request && running.end_ns == now) {
-                    self.end(now, request, device);
-                }
+            (DeviceEvent::End { request }, Device::Plain(state)) => {
+                // Another event was created for a request that ends later.
+                let Some(running) = state.end(now, request) else { return };
+                let function = &self.cluster.functions[running.function];
+                let service = Nanos(self.cluster.devices[device].service_ns(function));
+                self.over(now, device, Over { request, outcome: Outcome::Complete, service, cold: running.cold });
+                self.unblock(now, device);
+            }
+            (DeviceEvent::Wake, Device::Plain(_)) | (_, Device::Full(_)) => {
+                unreachable!("a device gets the events of its model")
             }
         }
     }
 
-    /// Ends a request of a plain device.
-    fn end(&mut self, now: u64, request: usize, device: usize) {
-        let function = &self.cluster.functions[self.cluster.arrivals[request].function];
-        let service = Nanos(self.cluster.devices[device].service_ns(function));
-        self.over(now, device, Over { request, outcome: Outcome::Complete, service });
-    }
-
+    /// Tells the pool how a request ended.
     fn over(&mut self, now: u64, device: usize, over: Over) {
-        let Over { request, outcome, service } = over;
+        let Over { request, outcome, service, cold } = over;
         let arrival = self.cluster.arrivals[request];
         let function = &self.cluster.functions[arrival.function];
-        let state = self.devices[device].as_mut().expect("it ran there");
-        let running = state.end(now, request);
         let end = if outcome == Outcome::Complete {
             self.open -= 1;
             let start_ns = self.starts[request];
-            self.report.schedule.push(Scheduled { start_ns, arrival, device, cold: running.cold, end_ns: now });
-            RequestEnd::Done { service, loaded: running.cold.then_some(Nanos(function.reload_ns)) }
+            self.report.schedule.push(Scheduled { start_ns, arrival, device, cold, end_ns: now });
+            RequestEnd::Done { service, loaded: cold.then_some(Nanos(function.reload_ns)) }
         } else {
             RequestEnd::Failed { retryable: true }
         };
         let (request, id) = (RequestId(request as u64), DeviceId(device as u16));
         self.note(now, PoolEvent::Finished { request, device: id, end });
-        self.unblock(now, device);
     }
 
-    /// Ends the requests whose launches have all ended, and schedules the device's next wake-up.
+    /// Tells the pool what happened on a full device, and schedules the device's next wake-up.
     fn settle(&mut self, now: u64, device: usize) {
-        let Some(launches) = self.devices[device].as_mut().and_then(Device::launches) else { return };
-        let over = launches.take_over();
-        if let Some(at) = launches.wake_at(now) {
+        let Some(state) = self.devices[device].as_mut().and_then(Device::full) else { return };
+        let (over, mut changes) = (state.take_over(), state.take_changes());
+        // The pool believes that a device holds the constants of all requests that it got.
+        let refused = over.iter().filter(|over| over.outcome != Outcome::Complete);
+        let refused = refused.map(|over| self.cluster.arrivals[over.request].function);
+        changes.extend(refused.filter(|function| !state.holds(*function)).map(|function| (function, false)));
+        if let Some(at) = state.wake_at(now) {
             self.events.push(Reverse((at, DeviceEvent::Wake, device, self.lives[device])));
+        }
+        for (function, is_held) in changes {
+            let (device, function) = (DeviceId(device as u16), FunctionId(function as u32));
+            let event = match is_held {
+                true => PoolEvent::Resident { device, function },
+                false => PoolEvent::Evicted { device, function },
+            };
+            self.note(now, event);
         }
         for over in over {
             self.over(now, device, over);
         }
     }
 
-    /// Adds the launches of the devices to the report.
-    fn count_launches(&mut self) {
-        for device in 0..self.devices.len() {
-            self.count_launches_of(device);
+    /// Adds the decisions that were made on a full device to the report.
+    fn count_decisions(&mut self, device: usize) {
+        let ClusterReport { launches: Some(launches), memory: Some(memory), evictions, .. } = &mut self.report else {
+            return;
+        };
+        if let Some(state) = self.devices[device].as_mut().and_then(Device::full) {
+            let (counters, of_memory) = state.reports();
+            launches.add(counters);
+            memory.add(of_memory);
+            *evictions += of_memory.evictions as usize;
         }
     }
 
-    fn count_launches_of(&mut self, device: usize) {
-        let launches = self.devices[device].as_mut().and_then(Device::launches);
-        if let (Some(launches), Some(report)) = (launches, &mut self.report.launches) {
-            report.add(launches.counters());
-        }
-    }
-
-    /// Starts requests that wait on a device for memory, while there is room.
+    /// Starts requests that wait on a plain device for memory, while there is room.
     fn unblock(&mut self, now: u64, device: usize) {
-        while let Some(request) = self.devices[device].as_mut().and_then(Device::unblock) {
+        while let Some(request) = self.devices[device].as_mut().and_then(Device::plain).and_then(PlainDevice::unblock) {
             if !self.run(now, request, device) {
                 break;
             }
@@ -375,7 +404,7 @@ impl<'a> World<'a> {
         let (index, device) = (fault.device, DeviceId(fault.device as u16));
         match fault.kind {
             FaultKind::Lost if self.devices[index].is_some() => {
-                self.count_launches_of(index);
+                self.count_decisions(index);
                 self.devices[index] = None;
                 self.lives[index] += 1;
                 self.note(now, PoolEvent::DeviceLost { device });

@@ -6,18 +6,24 @@ use atoll_core::rng::Rng;
 use atoll_core::{Class, DeviceId, policy_by_name};
 use atoll_sim::cluster::arrivals::{Azure, azure, generate};
 use atoll_sim::cluster::{
-    Arrival, Cluster, ClusterDevice, ClusterFault, ClusterFunction, ClusterReport, FaultKind, NodeModel, NodeSetup,
-    simulate_cluster,
+    Arrival, Cluster, ClusterDevice, ClusterFault, ClusterFunction, ClusterReport, FaultKind, MemorySetup, NodeModel,
+    NodeSetup, simulate_cluster,
 };
 use atoll_sim::device_by_name;
 
-const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const KIB: u64 = 1 << 10;
 
-fn cluster(policy: &str, devices: usize, functions: Vec<ClusterFunction>, arrivals: Vec<Arrival>) -> Cluster {
+pub(crate) fn cluster(
+    policy: &str,
+    devices: usize,
+    functions: Vec<ClusterFunction>,
+    arrivals: Vec<Arrival>,
+) -> Cluster {
     Cluster {
         pool: PoolConfig::new(placement_by_name(policy).unwrap()),
         residency: residency_policy_by_name(RESIDENCY_POLICY_DEFAULT).unwrap(),
-        devices: vec![ClusterDevice { kind: DeviceKind(0), slots: 1, memory_bytes: 10, speed: 1.0 }; devices],
+        devices: vec![ClusterDevice { kind: DeviceKind(0), slots: 1, memory_bytes: 10 * KIB, speed: 1.0 }; devices],
         functions,
         arrivals,
         faults: Vec::new(),
@@ -27,20 +33,21 @@ fn cluster(policy: &str, devices: usize, functions: Vec<ClusterFunction>, arriva
     }
 }
 
-/// The launch scheduler on devices with 80 compute units.
-fn scheduler(policy: &str, launches: u32, blocks: u32) -> NodeModel {
+/// The launch scheduler on devices with 80 compute units, and memory decisions.
+pub(crate) fn scheduler(policy: &str, launches: u32, blocks: u32) -> NodeModel {
     let (policy, device) = (policy_by_name(policy).unwrap(), *device_by_name("v100").unwrap());
-    NodeModel::Scheduler(NodeSetup { policy, device, queue_capacity: 4, launches, blocks })
+    let memory = MemorySetup { request_bytes: 256, quota_bytes: None };
+    NodeModel::Scheduler(NodeSetup { policy, device, queue_capacity: 4, launches, blocks, memory })
 }
 
-fn function(index: usize, service_ms: u64) -> ClusterFunction {
+pub(crate) fn function(index: usize, service_ms: u64) -> ClusterFunction {
     ClusterFunction {
         name: format!("f{index}"),
         group: GroupId(index as u32 % 3),
         class: Class::BestEffort,
         service_ns: service_ms * MS,
         reload_ns: 3 * MS,
-        constant_bytes: 1 + index as u64 % 4,
+        constant_bytes: (1 + index as u64 % 4) * KIB,
         suits: Suits::All,
     }
 }
@@ -70,7 +77,7 @@ fn random(policy: &str, seed: u64) -> Cluster {
     cluster
 }
 
-fn check(cluster: &Cluster, report: &ClusterReport, name: &str) {
+pub(crate) fn check(cluster: &Cluster, report: &ClusterReport, name: &str) {
     assert_eq!(report.waits.jobs, cluster.arrivals.len(), "{name}: every request is answered once");
     assert_eq!(report.rejected, 0, "{name}");
     assert_eq!(report.dispatches, report.waits.jobs + report.retries, "{name}");
@@ -92,7 +99,7 @@ fn every_request_is_answered_once_although_devices_come_and_go() {
             let report = simulate_cluster(&cluster);
             check(&cluster, &report, &format!("{}, seed {seed}", entry.name));
             assert_eq!(report, simulate_cluster(&cluster), "a seed gives one run");
-            assert_eq!(report.launches, None, "plain devices have no launches");
+            assert_eq!((report.launches, report.memory), (None, None), "plain devices have no launches");
             retries += report.retries;
         }
         assert!(retries > 0, "{}: devices were lost while they were busy", entry.name);
@@ -102,7 +109,7 @@ fn every_request_is_answered_once_although_devices_come_and_go() {
 #[test]
 fn the_same_holds_with_the_launch_scheduler_on_every_device() {
     for (placement, policy) in PLACEMENTS.iter().zip(["reset", "reef", "streams", "sequential", "edf"].iter().cycle()) {
-        let (mut retries, mut launches, mut preemptions) = (0, 0, 0);
+        let (mut retries, mut launches, mut preemptions, mut evictions) = (0, 0, 0, 0);
         for seed in 0..20 {
             let mut cluster = random(placement.name, seed);
             // Launches that fill the device, and ones that leave compute units idle.
@@ -110,6 +117,9 @@ fn the_same_holds_with_the_launch_scheduler_on_every_device() {
             let report = simulate_cluster(&cluster);
             check(&cluster, &report, &format!("{} over {policy}, seed {seed}", placement.name));
             assert_eq!(report, simulate_cluster(&cluster), "a seed gives one run");
+            let memory = report.memory.expect("the loads are counted");
+            assert_eq!(memory.loaded_bytes, memory.evicted_bytes + memory.held_bytes, "{seed}: bytes add up");
+            evictions += memory.evictions;
             let counts = report.launches.expect("the launches are counted");
             assert!(counts.launches >= report.waits.jobs as u64, "every answered request was launched");
             retries += report.retries;
@@ -117,6 +127,7 @@ fn the_same_holds_with_the_launch_scheduler_on_every_device() {
             preemptions += counts.preemptions;
         }
         assert!(retries > 0 && launches > 0, "{}: devices were lost while they were busy", placement.name);
+        assert!(evictions > 0, "{}: not all functions fit the devices", placement.name);
         let preempts = !["streams", "sequential"].contains(policy);
         assert_eq!(preemptions > 0, preempts, "{policy}: {preemptions} preemptions");
     }
@@ -178,7 +189,7 @@ fn memory_decides_how_many_starts_are_cold() {
 fn a_second_slot_hides_loads() {
     let arrivals: Vec<_> = (0..200).map(|i| Arrival { at_ns: i, function: i as usize % 4 }).collect();
     let total = |slots| {
-        let functions = (0..4).map(|index| ClusterFunction { constant_bytes: 5, ..function(index, 4) }).collect();
+        let functions = (0..4).map(|index| ClusterFunction { constant_bytes: 5 * KIB, ..function(index, 4) }).collect();
         let mut cluster = cluster("balance", 1, functions, arrivals.clone());
         cluster.devices[0].slots = slots;
         let report = simulate_cluster(&cluster);

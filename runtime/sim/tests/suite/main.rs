@@ -1,6 +1,7 @@
 //! Tests of the simulation, in one binary because each binary costs a link.
 
 mod cluster;
+mod cluster_memory;
 mod device;
 mod graphs;
 mod scaling;

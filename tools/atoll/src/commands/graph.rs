@@ -122,7 +122,7 @@ struct InvokeArgs {
     deadline_us: Option<u64>,
 
     /// Reject the call if it would cost more than this, in units of account
-    #[arg(long, value_name = "UNITS")]
+    #[arg(long, value_name = "UNITS", value_parser = parse_price)]
     price_max: Option<f64>,
 
     /// Id of the call: calls with the same id get the same versions of functions
@@ -161,7 +161,7 @@ struct ExplainArgs {
     deadline_us: Option<u64>,
 
     /// Price limit of that call, in units of account [default: the graph's own]
-    #[arg(long, value_name = "UNITS")]
+    #[arg(long, value_name = "UNITS", value_parser = parse_price)]
     price_max: Option<f64>,
 
     /// Print JSON
@@ -339,4 +339,23 @@ fn as_json(graph: &GraphReport) -> Value {
         "stages": graph.stages,
         "admission": graph.admission,
     })
+}
+
+/// Parses a price limit.
+fn parse_price(text: &str) -> Result<f64, String> {
+    let units: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if units.is_finite() && units >= 0.0 { Ok(units) } else { Err("it must be a finite number of at least 0".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_limit_is_a_finite_number() {
+        assert_eq!((parse_price("0"), parse_price("0.25")), (Ok(0.0), Ok(0.25)));
+        for wrong in ["nan", "inf", "-1", "-inf", "x", ""] {
+            assert!(parse_price(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -37,6 +37,8 @@ mod parts;
 mod placement;
 #[cfg(feature = "compiler")]
 mod preempt;
+#[cfg(feature = "compiler")]
+mod recovery;
 mod reef;
 #[cfg(feature = "native")]
 mod residency;
@@ -90,6 +92,7 @@ Examples:
   atoll bench cluster --thesis
   atoll bench placement --policy cost,balance
   atoll bench graphs --device host:0@0 --device host:1@1
+  atoll bench recovery --device host:0@0 --device host:1@1
   atoll bench fast --figure 11";
 
 /// Run benchmarks
@@ -103,7 +106,7 @@ Examples:
 /// on one device (functions), scheduling on real and simulated devices (disb), placement on
 /// simulated clusters (cluster) and beside a real fleet (placement), instances that follow changing
 /// loads (scaling), the figures of FaST-GShare and REEF (fast, reef). Serving: batches of requests
-/// (batching), graphs of functions (graphs).
+/// (batching), graphs of functions (graphs), devices that lose their process (recovery).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {
@@ -155,6 +158,8 @@ enum Bench {
     Placement(placement::Args),
     #[cfg(feature = "compiler")]
     Preempt(preempt::Args),
+    #[cfg(feature = "compiler")]
+    Recovery(recovery::Args),
     Reef(reef::Args),
     #[cfg(feature = "native")]
     Residency(residency::Args),
@@ -206,6 +211,8 @@ pub fn run(args: &Args) -> Result<()> {
         Bench::Placement(args) => placement::run(args),
         #[cfg(feature = "compiler")]
         Bench::Preempt(args) => preempt::run(args),
+        #[cfg(feature = "compiler")]
+        Bench::Recovery(args) => recovery::run(args),
         Bench::Reef(args) => reef::run(args),
         #[cfg(feature = "native")]
         Bench::Residency(args) => residency::run(args),

@@ -82,11 +82,13 @@ impl Run<'_> {
         mut place: Place,
         deadline: Option<Duration>,
     ) -> Result<(), InvokeError> {
+        self.keep_price(stage, callee, &mut place)?;
         let version = callee.choose(&self.id);
         let model = callee.version(version).current()?;
         let holder = self.holder(stage, &model).filter(|_| place.device.is_none());
         let why = match (&place.turn, holder) {
             (Some(_), _) => Why::Reserved,
+            (None, None) if self.budget.is_some() => Why::Again,
             (None, None) => Why::Measured,
             (None, Some(_)) => Why::Input,
         };

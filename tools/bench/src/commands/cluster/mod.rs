@@ -33,6 +33,7 @@ Examples:
   atoll bench cluster --policy cost --devices 4 --fail 100:2:300
   atoll bench cluster --arrivals azure --clients 200 --devices 1000 --rate 0.7
   atoll bench cluster --policy cost --clients 8 --real-time 2 --rate 0.08 --scheduler reset
+  atoll bench cluster --policy cost --clients 8 --fit 4 --rate 0.05 --slots 2 --scheduler reset
   atoll bench cluster --decisions=250,1000,4000 --functions 200
   atoll bench cluster --replay run.json
   atoll bench cluster --mixes";
@@ -41,7 +42,8 @@ Examples:
 ///
 /// Times are in steps of 1 ms. Each client calls one function. Service and reload times are known
 /// to the policies unless --learn is given. A simulated device runs requests one after the other
-/// for exactly their service times; with --scheduler it also runs the daemon's launch scheduler.
+/// for exactly their service times; with --scheduler it also runs the daemon's launch scheduler and
+/// memory decisions.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -344,6 +346,24 @@ mod tests {
             // 8 µs for requests of 2 and 8 ms, and the devices that later requests find free.
             assert!(change != 0.0 && change.abs() < 0.3, "{change}");
         }
+    }
+
+    #[test]
+    fn memory_decisions_evict_what_does_not_fit_under_the_launch_scheduler() {
+        let evictions = |fit: u32| {
+            let rows = rows(&format!(
+                "--policy cost --clients 4 --fit {fit} --devices 1 --rate 0.01 --scheduler reset --request-bytes 999"
+            ));
+            let memory = &rows[0]["scheduler"]["memory"];
+            assert_eq!(rows[0]["scheduler"]["jobs"], rows[0]["jobs"]);
+            let bytes = |name: &str| memory[name].as_u64().unwrap();
+            assert_eq!(bytes("loaded_bytes"), bytes("evicted_bytes") + bytes("held_bytes"));
+            assert!(bytes("used_bytes_max") > bytes("held_bytes"), "requests have memory of their own: {memory}");
+            assert_eq!(memory["evictions"], rows[0]["scheduler"]["evictions"]);
+            bytes("evictions")
+        };
+        assert_eq!(evictions(4), 0);
+        assert!(evictions(2) > 0);
     }
 
     #[test]

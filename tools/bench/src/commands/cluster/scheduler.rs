@@ -1,12 +1,14 @@
-//! `atoll bench cluster --scheduler`: the daemon's launch scheduler on each simulated device,
-//! beside the plain model of a device.
+//! `atoll bench cluster --scheduler`: the daemon's launch scheduler and memory decisions on each
+//! simulated device, beside the plain model of a device.
 
 use super::{Row, results, steps};
 use crate::engine::policy_names;
 use crate::output::{Align, Table};
 use anyhow::{Context, Result};
 use atoll_core::policy_by_name;
-use atoll_sim::cluster::{Cluster, ClusterReport, LaunchReport, NodeModel, NodeSetup, simulate_cluster};
+use atoll_sim::cluster::{
+    Cluster, ClusterReport, LaunchReport, MemoryReport, MemorySetup, NodeModel, NodeSetup, simulate_cluster,
+};
 use atoll_sim::{DEVICES, device_by_name};
 use clap::builder::PossibleValue;
 use serde_json::{Value, json};
@@ -20,8 +22,9 @@ const ROUNDS: u32 = 4;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Launch scheduler")]
 pub(super) struct SchedulerArgs {
-    /// Simulate each run a second time with the daemon's launch scheduler on every device, under
-    /// this policy, and print how the results and the time of the simulation change
+    /// Simulate each run a second time with the daemon's launch scheduler and memory decisions on
+    /// every device, under this scheduling policy, and print how the results and the time of the
+    /// simulation change
     #[arg(long, value_name = "POLICY", value_parser = policy_names(), conflicts_with = "thesis")]
     scheduler: Option<String>,
 
@@ -37,6 +40,16 @@ pub(super) struct SchedulerArgs {
     /// these to other requests [default: four for each compute unit]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     blocks: Option<u32>,
+
+    /// Memory of a request while it runs, with --scheduler. A device has it for as many requests as
+    /// it has slots, beside the memory for functions
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 4096,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 40)
+    )]
+    request_bytes: u64,
 }
 
 /// Parser of the names of simulated devices.
@@ -51,7 +64,8 @@ impl SchedulerArgs {
         let policy = policy_by_name(name).with_context(|| format!("there is no policy `{name}`"))?;
         let device = *device_by_name(&self.node).with_context(|| format!("there is no device `{}`", self.node))?;
         let blocks = self.blocks.unwrap_or(ROUNDS * device.compute_units);
-        Ok(Some(NodeSetup { policy, device, queue_capacity: QUEUE_CAPACITY, launches: self.launches, blocks }))
+        let memory = MemorySetup { request_bytes: self.request_bytes, quota_bytes: None };
+        Ok(Some(NodeSetup { policy, device, queue_capacity: QUEUE_CAPACITY, launches: self.launches, blocks, memory }))
     }
 }
 
@@ -75,6 +89,10 @@ impl Scheduled {
         self.report.launches.unwrap_or_default()
     }
 
+    fn memory(&self) -> MemoryReport {
+        self.report.memory.unwrap_or_default()
+    }
+
     /// The results, and how they differ from those of the plain model.
     pub(super) fn json(&self, plain: &Row) -> Value {
         let mut json = results(&self.report, self.wall_s);
@@ -88,6 +106,17 @@ impl Scheduled {
         json["preemptions"] = launches.preemptions.into();
         json["evicted_launches"] = launches.evicted_launches.into();
         json["padded_launches"] = launches.padded_launches.into();
+        let memory = self.memory();
+        json["memory"] = json!({
+            "request_bytes": self.setup.memory.request_bytes,
+            "loads": memory.loads,
+            "loaded_bytes": memory.loaded_bytes,
+            "copied_bytes": memory.copied_bytes,
+            "evictions": memory.evictions,
+            "evicted_bytes": memory.evicted_bytes,
+            "held_bytes": memory.held_bytes,
+            "used_bytes_max": memory.used_bytes_max,
+        });
         json["mean_completion_change"] = json!(mean);
         json["p99_completion_change"] = json!(p99);
         json["wall_ratio"] = json!(self.wall_s / plain.wall_s);
@@ -127,6 +156,8 @@ pub(super) fn table(rows: &[Row]) -> Table {
         ("p99", Align::Right),
         ("scheduler", Align::Right),
         ("change", Align::Right),
+        ("evictions", Align::Right),
+        ("scheduler", Align::Right),
         ("launches", Align::Right),
         ("preemptions", Align::Right),
         ("run s", Align::Right),
@@ -147,6 +178,8 @@ pub(super) fn table(rows: &[Row]) -> Table {
             format!("{:.2}", steps(plain.p99_completion_ns as f64)),
             format!("{:.2}", steps(ours.p99_completion_ns as f64)),
             p99,
+            row.report.evictions.to_string(),
+            scheduled.memory().evictions.to_string(),
             scheduled.launches().launches.to_string(),
             scheduled.launches().preemptions.to_string(),
             format!("{:.3}", row.wall_s),

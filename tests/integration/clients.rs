@@ -60,3 +60,21 @@ fn ranges_of_concurrency_have_right_answers_and_statistics() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn the_null_model_is_measured_beside_fastapi() -> Result<()> {
+    let clients = clients_python()?;
+    if !full() || !clients.exists() {
+        skip("the null model beside FastAPI: `make test-full` installs what it needs");
+        return Ok(());
+    }
+    let mut bench = Command::new(crate::serve::atoll());
+    bench.args(["bench", "overhead", "--count", "20", "--warm-up", "2", "--json", "--against", "fastapi"]);
+    let output = bench.arg("--python").arg(clients).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    for way in ["over_HTTP", "over_gRPC", "FastAPI_with_ONNX_Runtime"] {
+        ensure!(json[way]["count"] == 20, "{way}: {json}");
+    }
+    Ok(())
+}

@@ -20,9 +20,9 @@ tar --extract --xz --file "$archive" --directory "$root/opt/atoll" --strip-compo
 ! inside dpkg --list 'libllvm*' 2>/dev/null | grep -q '^ii' || { say "the system has LLVM"; exit 1; }
 
 say "serving"
-inside install -d -o nobody /srv/atoll /srv/atoll/models
+inside install -d -o 65534 /srv/atoll /srv/atoll/models
 install -m 644 "$model" "$root/srv/atoll/models/null.${model##*.}"
-as_user() { exec chroot "$root" env -i PATH=/opt/atoll/bin:/usr/bin HOME=/srv/atoll setpriv --reuid nobody --regid nogroup --clear-groups "$@"; }
+as_user() { exec chroot "$root" env -i PATH=/opt/atoll/bin:/usr/bin HOME=/srv/atoll setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 (as_user atoll --version)
 (as_user atoll serve --model-repository /srv/atoll/models --http-port 18000 --no-grpc --no-control --metrics-port 18002) &
 daemon=$!

@@ -8,7 +8,7 @@ export ATOLL_MODELS_DIR := $(ATOLL_CACHE)/models
 # Every recipe runs with the tools that the setup found.
 SETUP := . tools/setup.sh
 
-.PHONY: help setup demo build test test-full mutants bench docs deb wheel release gpu-check driver-patch-check clean
+.PHONY: help setup demo build test test-full mutants bench docs deb wheel gpu-check driver-patch-check clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,7 @@ wheel: ## Build the Python package with the program inside, in target/wheels
 deb: ## Build a Debian package in target/release
 	@$(SETUP) && cargo build --release --quiet --workspace $$ATOLL_FEATURES && packaging/deb/build.sh
 
+.PHONY: release
 release: ## Build archives with the program, with and without LLVM, in target/archives; ARGS=runtime builds one
 	@$(SETUP) && packaging/release.sh $(ARGS)
 

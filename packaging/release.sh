@@ -23,7 +23,8 @@ source packaging/files.sh
 say() { printf 'release: %s\n' "$*" >&2; }
 
 # static_llvm FOLDER: an LLVM that has no shared library, and zlib and zstd only as static ones, which LLVM uses. The crate
-# llvm-sys asks `llvm-config` for the shared library first, and links the static ones if there is none.
+# llvm-sys asks `llvm-config` for the shared library first, and links the static ones if there is none. Polly is in another
+# package, and not needed.
 static_llvm() {
     mkdir -p "$1/bin" "$1/lib"
     ln -sf "$llvm"/lib/*.a "$(cc -print-file-name=libz.a)" "$(cc -print-file-name=libzstd.a)" "$1/lib/"
@@ -33,6 +34,7 @@ case " \$* " in
 *' --link-shared '*) echo 'no shared library' >&2; exit 1 ;;
 *' --libdir '*) echo '$1/lib' ;;
 *' --system-libs '*) echo '-lz -lzstd -lm' ;;
+*' --libnames '*) '$llvm/bin/llvm-config' "\$@" | sed 's/libPolly[^ ]*//g' ;;
 *) exec '$llvm/bin/llvm-config' "\$@" ;;
 esac
 SCRIPT

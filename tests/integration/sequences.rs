@@ -68,19 +68,19 @@ fn a_served_decoder_generates_the_tokens_of_a_loop_over_onnx_runtime() -> Result
     let model = repository.join("gpt2.onnx").display().to_string();
     let local = ["--model", &model, "--state", "auto", "--symbol", CAPACITY, "--compute-units", "1"];
     let served = ["--model", "gpt2", "--url", &daemon.http];
-    let (from_daemon, errors) = generate(&served, "8")?;
+    let (from_daemon, errors) = command_generates(&served, "8")?;
     ensure!(from_daemon["tokens"].as_array().is_some_and(|tokens| tokens.len() == 8), "{from_daemon} {errors}");
-    ensure!(from_daemon["tokens"] == generate(&local, "8")?.0["tokens"], "{from_daemon}");
+    ensure!(from_daemon["tokens"] == command_generates(&local, "8")?.0["tokens"], "{from_daemon}");
     ensure!(from_daemon["token_ms"].as_array().is_some_and(|times| times.len() == 7), "{from_daemon}");
-    let (_, errors) = generate(&served, "41")?;
+    let (_, errors) = command_generates(&served, "41")?;
     ensure!(errors.contains("41 is not in the range of this model, 1 to 40"), "{errors}");
-    let (_, errors) = generate(&[&served[..], &["--input", "input_ids=1"]].concat(), "8")?;
+    let (_, errors) = command_generates(&[&served[..], &["--input", "input_ids=1"]].concat(), "8")?;
     ensure!(errors.contains("takes the prompt alone"), "{errors}");
     Ok(())
 }
 
 /// What `atoll generate` prints: the tokens in JSON, or null and an error.
-fn generate(arguments: &[&str], most: &str) -> Result<(serde_json::Value, String)> {
+fn command_generates(arguments: &[&str], most: &str) -> Result<(serde_json::Value, String)> {
     let mut command = Command::new(program("atoll"));
     command.args(["generate", "--json", "--tokens", "3,1,4", "--max-new", most]).args(arguments);
     let output = command.output()?;

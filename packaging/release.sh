@@ -6,7 +6,7 @@
 #
 # `full` has LLVM inside. `runtime` has no LLVM: it serves bundles, and compiles for NVIDIA GPUs alone. The programs need
 # only the C and C++ libraries of the system. `make release` runs this script after tools/setup.sh; `full` needs LLVM 22
-# with its static libraries (Debian's packages llvm-22-dev, zlib1g-dev and libzstd-dev).
+# with its static libraries (Debian's packages llvm-22-dev, zlib1g-dev, libzstd-dev and libffi-dev).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,18 +22,18 @@ runtime_features=atoll/compiler,atoll/cuda,atoll/hip
 source packaging/files.sh
 say() { printf 'release: %s\n' "$*" >&2; }
 
-# static_llvm FOLDER: an LLVM that has no shared library, and zlib and zstd only as static ones, which LLVM uses. The crate
+# static_llvm FOLDER: an LLVM without its shared library, and with static ones of the libraries that it uses. The crate
 # llvm-sys asks `llvm-config` for the shared library first, and links the static ones if there is none. Polly is in another
 # package, and not needed.
 static_llvm() {
     mkdir -p "$1/bin" "$1/lib"
-    ln -sf "$llvm"/lib/*.a "$(cc -print-file-name=libz.a)" "$(cc -print-file-name=libzstd.a)" "$1/lib/"
+    ln -sf "$llvm"/lib/*.a $(for name in z zstd ffi; do cc -print-file-name=lib$name.a; done) "$1/lib/"
     cat >"$1/bin/llvm-config" <<SCRIPT
 #!/bin/sh
 case " \$* " in
 *' --link-shared '*) echo 'no shared library' >&2; exit 1 ;;
 *' --libdir '*) echo '$1/lib' ;;
-*' --system-libs '*) echo '-lz -lzstd -lm' ;;
+*' --system-libs '*) echo '-lz -lzstd -lffi -lm' ;;
 *' --libnames '*) '$llvm/bin/llvm-config' "\$@" | sed 's/libPolly[^ ]*//g' ;;
 *) exec '$llvm/bin/llvm-config' "\$@" ;;
 esac
@@ -58,8 +58,9 @@ install_full() {
     install_program "$built" "$name"
     # The libraries of the system that are inside.
     bill --packages "$all" --library "LLVM=$("$llvm/bin/llvm-config" --version)=Apache-2.0 WITH LLVM-exception" \
-        --library "zlib=$(version zlib1g-dev)=Zlib" --library "zstd=$(version libzstd-dev)=BSD-3-Clause"
-    for package in llvm-22-dev zlib1g-dev libzstd-dev; do
+        --library "zlib=$(version zlib1g-dev)=Zlib" --library "zstd=$(version libzstd-dev)=BSD-3-Clause" \
+        --library "libffi=$(version libffi-dev)=MIT"
+    for package in llvm-22-dev zlib1g-dev libzstd-dev libffi-dev; do
         install_as 644 "/usr/share/doc/$package/copyright" "$name/share/doc/atoll/copyright.$package"
     done
 }

@@ -84,7 +84,7 @@ fn hey_and_wrk_get_an_answer_to_each_request() -> Result<()> {
     add(&repository, "null", &build_onnx("null", &BuildOptions::default())?, "")?;
     let daemon = Daemon::start_with(&repository, folder.path(), &["--no-control"])?;
     let url = format!("http://{}/v2/models/null/infer", daemon.http);
-    let input = serde_json::json!({ "name": "input", "datatype": "FP32", "shape": [1, 16], "data": [0.5; 16] });
+    let input = serde_json::json!({ "name": "input", "datatype": "FP32", "shape": [1, 16], "data": vec![0.5; 16] });
     let body = serde_json::json!({ "inputs": [input] }).to_string();
 
     let text = load("hey", &["-n", "400", "-c", "8", "-m", "POST", "-T", "application/json", "-d", &body], &url)?;

@@ -46,6 +46,10 @@ wheel: ## Build the Python package with the program inside, in target/wheels
 deb: ## Build a Debian package in target/release
 	@$(SETUP) && cargo build --release --quiet --workspace $$ATOLL_FEATURES && packaging/deb/build.sh
 
+.PHONY: release
+release: ## Build archives with the program, with and without LLVM, in target/archives; ARGS=runtime builds one
+	@$(SETUP) && packaging/release.sh $(ARGS)
+
 gpu-check: ## Pack what checks and measures Atoll on a machine with an NVIDIA GPU and its driver
 	@$(SETUP) && tools/gpu-check/pack.sh
 

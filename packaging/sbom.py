@@ -3,9 +3,11 @@
 
 It has every crate that the programs and libraries of the package are built from, on this kind of machine and with the
 features that are on by default: its version, its licence, and the digest of its source in Cargo.lock. Crates that only
-tests or build scripts use are not in it. Libraries of the system, such as LLVM, are dependencies of the package.
+tests or build scripts use are not in it. Libraries of the system, such as LLVM, are dependencies of the package. The
+options are for archives, which are built with other features and have libraries of the system inside.
 """
 
+import argparse
 import datetime
 import hashlib
 import json
@@ -26,27 +28,56 @@ def run(*command):
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def metadata():
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--offline", action="store_true", help="cargo uses no network")
+    parser.add_argument("--packages", type=str.split, default=INSTALLED, help="crates that are installed, with spaces between")
+    parser.add_argument("--features", help="features with which they are built, instead of the default ones")
+    parser.add_argument(
+        "--library", action="append", default=[], metavar="NAME=VERSION=LICENCE", help="a library of the system that is inside"
+    )
+    return parser.parse_args()
+
+
+def cargo(arguments, command, *more):
+    offline = ["--offline"] if arguments.offline else []
+    return run(os.environ.get("CARGO", "cargo"), command, "--locked", *offline, *more)
+
+
+def metadata(arguments):
     host = re.search(r"^host: (.*)$", run("rustc", "-vV"), re.MULTILINE)[1]
-    cargo = os.environ.get("CARGO", "cargo")
-    offline = ["--offline"] if "--offline" in sys.argv[1:] else []
-    return json.loads(run(cargo, "metadata", "--format-version", "1", "--locked", "--filter-platform", host, *offline))
+    return json.loads(cargo(arguments, "metadata", "--format-version", "1", "--filter-platform", host))
 
 
-def linked(metadata):
+def with_features(arguments):
+    """Names and versions of the crates that the installed ones use with the features.
+
+    `cargo metadata` cannot say it: there a crate has all features that any crate of the workspace asks of it.
+    """
+    packages = [word for name in arguments.packages for word in ("--package", name)]
+    features = ["--no-default-features", "--features", arguments.features]
+    text = cargo(arguments, "tree", "--edges", "normal", "--prefix", "none", "--format", "{p}", *packages, *features)
+    words = [line.split() for line in text.splitlines() if line]
+    return {(name, version.removeprefix("v")) for name, version, *_ in words}
+
+
+def linked(metadata, arguments):
     """The ids of the installed crates and all crates that they use, and the ids of those that each uses."""
-    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+    known = {p["id"]: (p["name"], p["version"]) for p in metadata["packages"]}
+    used = with_features(arguments) if arguments.features else set(known.values())
+    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"] if known[node["id"]] in used}
     members = set(metadata["workspace_members"])
-    todo = [p["id"] for p in metadata["packages"] if p["id"] in members and p["name"] in INSTALLED]
-    if len(todo) != len(INSTALLED):
-        sys.exit(f"sbom.py: the workspace lacks one of {', '.join(INSTALLED)}")
+    todo = [p["id"] for p in metadata["packages"] if p["id"] in members and p["name"] in arguments.packages]
+    if len(todo) != len(arguments.packages):
+        sys.exit(f"sbom.py: the workspace lacks one of {', '.join(arguments.packages)}")
     uses = {}
     while todo:
         crate = todo.pop()
         if crate in uses:
             continue
         # The kind of a dependency is null, "dev" or "build".
-        normal = [d["pkg"] for d in nodes[crate]["deps"] if any(kind["kind"] is None for kind in d["dep_kinds"])]
+        others = [d for d in nodes[crate]["deps"] if d["pkg"] in nodes]
+        normal = [d["pkg"] for d in others if any(kind["kind"] is None for kind in d["dep_kinds"])]
         uses[crate] = sorted(normal)
         todo += normal
     return uses
@@ -79,6 +110,12 @@ def package(crate, digest):
     return entry
 
 
+def library(text):
+    """A library of the system, of `NAME=VERSION=LICENCE`."""
+    name, version, licence = text.split("=", 2)
+    return package({"name": name, "version": version, "license": licence}, None)
+
+
 def identifier(crate):
     return "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", f"{crate['name']}-{crate['version']}")
 
@@ -96,24 +133,29 @@ def last_change():
 
 
 def main():
-    data = metadata()
+    options = arguments()
+    data = metadata(options)
     crates = {p["id"]: p for p in data["packages"]}
-    uses = linked(data)
+    uses = linked(data, options)
     order = sorted(uses, key=lambda id: (crates[id]["name"], crates[id]["version"]))
     digests = checksums()
-    roots = [id for id in order if crates[id]["name"] in INSTALLED]
+    roots = [id for id in order if crates[id]["name"] in options.packages]
     packages = [package(crates[id], digests.get((crates[id]["name"], crates[id]["version"]))) for id in order]
+    libraries = [library(text) for text in options.library]
     relations = [relationship("SPDXRef-DOCUMENT", "DESCRIBES", identifier(crates[id])) for id in roots]
     relations += [
         relationship(identifier(crates[id]), "DEPENDS_ON", identifier(crates[other]))
         for id in order
         for other in uses[id]
     ]
+    program = next(id for id in roots if crates[id]["name"] == "atoll")
+    relations += [relationship(identifier(crates[program]), "STATIC_LINK", entry["SPDXID"]) for entry in libraries]
     # The same sources give the same document; builds that need an older time set the usual variable.
     seconds = os.environ.get("SOURCE_DATE_EPOCH") or last_change()
     created = datetime.datetime.fromtimestamp(int(seconds), datetime.timezone.utc)
+    packages += libraries
     digest = hashlib.sha256(json.dumps([packages, relations]).encode()).hexdigest()
-    version = next(crates[id]["version"] for id in roots if crates[id]["name"] == "atoll")
+    version = crates[program]["version"]
     document = {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",

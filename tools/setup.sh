@@ -118,6 +118,10 @@ if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ]; then
         [ -x promtool ]
     ) || say "no promtool here; the alerts are not checked"
 fi
+# Load generators that know plain HTTP alone, for their test in `make test-full`.
+if [ "${ATOLL_SETUP:-}" = test ] && [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! { command -v hey && command -v wrk; } >/dev/null; then
+    apt_install hey wrk || say "no hey and wrk here; their test is skipped"
+fi
 # Ray and Ray Serve (300 MB), only for their tests in `make test-full`.
 ray_version=2.60.0
 if [ "${ATOLL_TEST_FULL:-}" = 1 ] && ! "$ATOLL_CACHE/ray/bin/python" -c "import ray, ray.serve; assert ray.__version__ == '$ray_version'" 2>/dev/null; then

@@ -16,25 +16,9 @@ architecture=$(dpkg --print-architecture)
 root=$(mktemp -d)
 chmod 755 "$root"
 trap 'rm -rf "$root"' EXIT
-install_as() { install -D -m "$1" "$2" "$root/$3"; }
+source packaging/files.sh
 
-install_as 755 "$built/atoll" usr/bin/atoll
-strip --strip-debug "$root/usr/bin/atoll"
-# The libraries that `atoll run` gives to CUDA programs, and the driver that runs kernels on the CPU. The program looks
-# for them in its own folder after links are resolved, so it is moved there.
-mkdir -p "$root/usr/lib/atoll"
-mv "$root/usr/bin/atoll" "$root/usr/lib/atoll/atoll"
-ln -s ../lib/atoll/atoll "$root/usr/bin/atoll"
-for library in libatoll_interpose.so libatoll_cudart.so libatoll_cublas.so libatoll_cudnn.so libatoll_stand_in_cuda.so; do
-    [ ! -f "$built/$library" ] || { install_as 644 "$built/$library" "usr/lib/atoll/$library"; strip --strip-debug "$root/usr/lib/atoll/$library"; }
-done
-
-# Rings for programs in C.
-if [ -f "$built/libatoll_ring_c.so" ]; then
-    install_as 644 "$built/libatoll_ring_c.so" usr/lib/libatoll_ring_c.so
-    strip --strip-debug "$root/usr/lib/libatoll_ring_c.so"
-    install_as 644 integrations/ring/include/atoll_ring.h usr/include/atoll_ring.h
-fi
+install_program "$built" usr
 
 # The Python package. Its program is the one of this package.
 if [ -f "$built/libatoll_python.so" ]; then
@@ -42,8 +26,7 @@ if [ -f "$built/libatoll_python.so" ]; then
     for file in integrations/python/python/atoll/{*.py,*.pyi,py.typed}; do
         install_as 644 "$file" "$packages/$(basename "$file")"
     done
-    install_as 644 "$built/libatoll_python.so" "$packages/_native.abi3.so"
-    strip --strip-debug "$root/$packages/_native.abi3.so"
+    install_stripped 644 "$built/libatoll_python.so" "$packages/_native.abi3.so"
 fi
 
 deb=packaging/deb
@@ -54,21 +37,9 @@ install_as 644 "$deb/atoll.tmpfiles" usr/lib/tmpfiles.d/atoll.conf
 install_as 644 "$deb/atoll.sysusers" usr/lib/sysusers.d/atoll.conf
 install_as 644 "$deb/atoll.default" etc/default/atoll
 install_as 644 "$deb/atoll.toml" etc/atoll/atoll.toml
-for page in README.md CHANGELOG.md SECURITY.md docs/reference/settings.md; do
-    install_as 644 "$page" "usr/share/doc/atoll/$(basename "$page")"
-done
-install_as 644 LICENSE usr/share/doc/atoll/copyright
 # The bill of materials: the crates that the programs and libraries of the package are built from.
 packaging/sbom.py >"$root/usr/share/doc/atoll/atoll.spdx.json"
 chmod 644 "$root/usr/share/doc/atoll/atoll.spdx.json"
-
-mkdir -p "$root/usr/share/man/man1"
-"$root/usr/lib/atoll/atoll" man "$root/usr/share/man/man1"
-gzip -9n "$root"/usr/share/man/man1/*.1
-completions() { mkdir -p "$root/$(dirname "$2")"; "$root/usr/lib/atoll/atoll" completions "$1" >"$root/$2"; }
-completions bash usr/share/bash-completion/completions/atoll
-completions zsh usr/share/zsh/vendor-completions/_atoll
-completions fish usr/share/fish/vendor_completions.d/atoll.fish
 
 # The packages of the libraries that the programs need.
 mkdir -p "$root/debian"

@@ -63,7 +63,30 @@ fn a_served_decoder_generates_the_tokens_of_a_loop_over_onnx_runtime() -> Result
     let settings = "state = \"auto\"\n[generation]\nmax_tokens = 40\n[symbols]\npast_sequence_length = \"0..48\"\n";
     std::fs::write(repository.join("gpt2.toml"), settings)?;
     let daemon = Daemon::start_with(&repository, folder.path(), &["--no-control"])?;
-    run_python("generation.py", &[Path::new(&daemon.http), Path::new(&daemon.grpc), &repository])
+    run_python("generation.py", &[Path::new(&daemon.http), Path::new(&daemon.grpc), &repository])?;
+
+    // The command has the tokens of the daemon, which are those of its own steps with the same model.
+    let model = repository.join("gpt2.onnx").display().to_string();
+    let local = ["--model", &model, "--state", "auto", "--symbol", CAPACITY, "--compute-units", "1"];
+    let served = ["--model", "gpt2", "--url", &daemon.http];
+    let (from_daemon, errors) = command_generates(&served, "8")?;
+    ensure!(from_daemon["tokens"].as_array().is_some_and(|tokens| tokens.len() == 8), "{from_daemon} {errors}");
+    ensure!(from_daemon["tokens"] == command_generates(&local, "8")?.0["tokens"], "{from_daemon}");
+    ensure!(from_daemon["token_ms"].as_array().is_some_and(|times| times.len() == 7), "{from_daemon}");
+    let (_, errors) = command_generates(&served, "41")?;
+    ensure!(errors.contains("41 is not in the range of this model, 1 to 40"), "{errors}");
+    let (_, errors) = command_generates(&[&served[..], &["--input", "input_ids=1"]].concat(), "8")?;
+    ensure!(errors.contains("takes the prompt alone"), "{errors}");
+    Ok(())
+}
+
+/// What `atoll generate` prints: the tokens in JSON, or null and an error.
+fn command_generates(arguments: &[&str], most: &str) -> Result<(serde_json::Value, String)> {
+    let mut command = Command::new(program("atoll"));
+    command.args(["generate", "--json", "--tokens", "3,1,4", "--max-new", most]).args(arguments);
+    let output = command.output()?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok((serde_json::from_slice(&output.stdout).unwrap_or_default(), errors))
 }
 
 #[test]

@@ -35,7 +35,7 @@ LEFT_OUT = {
     "memory_growth_test.py": "measures the memory of its own process over hours",
     "simple_grpc_cudashm_client.py": NEEDS_GPU,
     "simple_http_cudashm_client.py": NEEDS_GPU,
-    "simple_grpc_custom_repeat.py": "has a backend that sends several answers to one request",
+    "simple_grpc_custom_repeat.py": "asks the backend `repeat`, which is a library and no model; models that generate send several answers",
 }
 # Examples that end with these words, and why.
 OTHERWISE = {

@@ -100,7 +100,7 @@ fn exit_codes_distinguish_mistakes_of_the_user() {
         ),
         (
             vec!["bench", "models", "null", "--against", "onnxruntime", "--python", "false"],
-            "cannot import onnxruntime and numpy",
+            "cannot import numpy, onnxruntime",
         ),
         (vec!["bench", "models", "null", "--threads", "4000"], "--threads: this process may use"),
         (

@@ -7,9 +7,10 @@ use atoll_protocol::{
     ErrorBody, IndexEntry, InferRequest, InferResponse, JSON_LENGTH_HEADER, ModelExplanation, ModelMetadata,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::fmt::Display;
+use std::io::{BufRead, BufReader};
 use std::time::Duration;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body, RequestBuilder};
@@ -100,6 +101,27 @@ impl Client {
         Ok(InferResponse::decode(&body, json_bytes)?)
     }
 
+    /// Sends a prompt to a model that generates. Passes on each token when it arrives.
+    pub fn generate(&self, model: &str, prompt: &Prompt<'_>, mut token: impl FnMut(i64)) -> Result<()> {
+        let content = serde_json::to_vec(prompt)?;
+        let call = self.authorized(self.agent.post(self.model(model, "/generate_stream")));
+        let response = match call.header("Content-Type", "application/json").send(&content[..]) {
+            Ok(response) if response.status().is_success() => response,
+            refused => return self.read(refused).map(drop),
+        };
+        for line in BufReader::new(response.into_body().into_reader()).lines() {
+            let line = line.with_context(|| format!("the answer of {} is incomplete", self.base))?;
+            let Some(event) = line.strip_prefix("data: ") else { continue };
+            match serde_json::from_str::<Event>(event)
+                .with_context(|| format!("the daemon's event is not a token: {event}"))?
+            {
+                Event::Token { output_ids } => token(output_ids),
+                Event::Failure(failure) => return Err(anyhow!(failure.error)),
+            }
+        }
+        Ok(())
+    }
+
     fn model(&self, model: &str, route: &str) -> String {
         format!("{}/v2/models/{}{route}", self.base, percent_encoded(model))
     }
@@ -144,6 +166,26 @@ impl Client {
         let body = body.with_context(|| format!("the answer of {} is incomplete", self.base))?;
         Ok((response, body))
     }
+}
+
+/// A request to a model that generates.
+#[derive(Debug, Serialize)]
+pub struct Prompt<'p> {
+    /// Its tokens.
+    pub input_ids: &'p [i64],
+    /// The largest number of tokens of the answer.
+    pub max_tokens: u32,
+    /// The token that ends the answer; `None` for that of the model's settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_token: Option<i64>,
+}
+
+/// An event of the answer to a prompt.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Event {
+    Token { output_ids: i64 },
+    Failure(ErrorBody),
 }
 
 /// Why a request has no answer that can be used.

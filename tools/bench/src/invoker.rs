@@ -1,7 +1,7 @@
 //! Invocation of a model, in this process or in a daemon, through one interface.
 
 use crate::artifact;
-use crate::client::Client;
+use crate::client::{Client, Prompt};
 use crate::credentials::CredentialArgs;
 use crate::engine::EngineArgs;
 use crate::failure::user_error;
@@ -242,6 +242,7 @@ pub struct Remote {
     client: Client,
     model: String,
     inputs: Vec<TensorMetadata>,
+    outputs: Vec<TensorMetadata>,
 }
 
 impl Remote {
@@ -249,7 +250,18 @@ impl Remote {
     pub fn connect(url: &str, model: &str, credentials: &CredentialArgs) -> Result<Remote> {
         let client = Client::new(url, credentials)?;
         let metadata = client.metadata(model)?;
-        Ok(Remote { client, model: model.into(), inputs: metadata.inputs })
+        Ok(Remote { client, model: model.into(), inputs: metadata.inputs, outputs: metadata.outputs })
+    }
+
+    /// Whether the daemon runs the model token by token, so that a request is a prompt.
+    pub fn generates(&self) -> bool {
+        let is = |tensors: &[TensorMetadata], name: &str| tensors.iter().any(|tensor| tensor.name == name);
+        self.outputs.len() == 1 && is(&self.outputs, "output_ids") && is(&self.inputs, "input_ids")
+    }
+
+    /// Asks a model that generates. Passes on each token when it arrives.
+    pub fn generate(&self, prompt: &Prompt<'_>, token: impl FnMut(i64)) -> Result<()> {
+        self.client.generate(&self.model, prompt, token)
     }
 
     fn invoke(&self, inputs: &[Tensor], terms: Terms) -> Result<Answer> {

@@ -36,6 +36,8 @@ pub mod isolation;
 pub mod npy;
 pub mod output;
 pub mod profiler;
+#[cfg(feature = "compiler")]
+mod python;
 pub mod random;
 #[cfg(feature = "compiler")]
 pub mod recompiler;

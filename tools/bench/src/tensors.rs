@@ -71,6 +71,11 @@ pub struct InputArgs {
 }
 
 impl InputArgs {
+    /// Whether neither contents nor shapes are given.
+    pub fn is_empty(&self) -> bool {
+        self.input.is_empty() && self.shape.is_empty()
+    }
+
     /// A tensor for every input of the model.
     pub fn tensors(&self, metadata: &[TensorMetadata]) -> Result<Vec<Tensor>> {
         self.tensors_with(metadata, None)

@@ -59,3 +59,21 @@ fn the_dashboard_has_panels_with_queries_and_the_alerts_are_valid() {
         Ok(run) => assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr)),
     }
 }
+
+#[test]
+fn prometheus_reads_the_metrics_and_finds_fault_with_tritons_names_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("metrics");
+    std::fs::write(&path, Daemon::start().metrics()).unwrap();
+    let metrics = std::fs::File::open(path).unwrap();
+    match Command::new("promtool").args(["check", "metrics"]).stdin(metrics).output() {
+        Err(error) => skip(&format!("the metrics are not checked: promtool: {error}")),
+        Ok(run) => {
+            let said = String::from_utf8_lossy(&run.stderr);
+            // 3 stands for names against the conventions. Those of Triton cannot change.
+            assert!(matches!(run.status.code(), Some(0 | 3)), "{said}");
+            let others: Vec<&str> = said.lines().filter(|line| !line.starts_with("nv_")).collect();
+            assert!(others.is_empty(), "{others:?}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! `atoll generate`
 
-use crate::client::URL_DEFAULT;
+use crate::client::{Prompt, URL_DEFAULT};
 use crate::credentials::CredentialArgs;
 use crate::engine::EngineArgs;
 use crate::failure::{OrUserError, user_error};
@@ -26,7 +26,8 @@ Examples:
 ///
 /// The prompt is the first step of a session; each further step takes the token with the largest
 /// logit. The inputs `input_ids`, `attention_mask` and `position_ids` are filled in; others come
-/// from --input and stay the same.
+/// from --input and stay the same. A model of a daemon with `[generation]` in its settings takes
+/// these steps itself, and answers one request with all tokens.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -114,6 +115,11 @@ fn invoker(args: &Args) -> Result<Invoker> {
 
 /// The generated tokens, and the duration of each step.
 fn generate(args: &Args, invoker: &Invoker) -> Result<(Vec<i64>, Vec<Duration>)> {
+    if let Invoker::Remote(remote) = invoker
+        && remote.generates()
+    {
+        return ask(args, remote, invoker.inputs());
+    }
     let metadata = invoker.inputs();
     let others: Vec<TensorMetadata> =
         metadata.iter().filter(|input| !MADE.contains(&input.name.as_str())).cloned().collect();
@@ -138,6 +144,30 @@ fn generate(args: &Args, invoker: &Invoker) -> Result<(Vec<i64>, Vec<Duration>)>
         }
     }
     sequence.end();
+    Ok((tokens, times))
+}
+
+/// The tokens of a model that the daemon runs token by token, and the time until each.
+fn ask(args: &Args, remote: &Remote, inputs: &[TensorMetadata]) -> Result<(Vec<i64>, Vec<Duration>)> {
+    if let Some(other) = inputs.iter().find(|input| input.name != "input_ids") {
+        return Err(user_error(format!(
+            "the model generates in the daemon and also needs the input `{}`, which this command does not send; send \
+             the inputs as JSON to /v2/models/{}/generate_stream",
+            other.name, args.model
+        )));
+    }
+    if !args.inputs.is_empty() {
+        return Err(user_error(
+            "the model generates in the daemon and takes the prompt alone, not --input and --shape",
+        ));
+    }
+    let prompt = Prompt { input_ids: &args.tokens, max_tokens: args.max_new.get(), end_token: args.end_token };
+    let (mut tokens, mut times, mut start) = (Vec::new(), Vec::new(), Instant::now());
+    remote.generate(&prompt, |token| {
+        tokens.push(token);
+        times.push(start.elapsed());
+        start = Instant::now();
+    })?;
     Ok((tokens, times))
 }
 

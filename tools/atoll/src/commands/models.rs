@@ -3,7 +3,7 @@
 use crate::client::{Client, URL_DEFAULT};
 use crate::credentials::CredentialArgs;
 use crate::output::{Align, Table, print, print_json};
-use atoll_protocol::{ModelExplanation, ModelState};
+use atoll_protocol::{IndexEntry, ModelExplanation, ModelState};
 use std::fmt::Write;
 
 const EXAMPLES: &str = "\
@@ -38,7 +38,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let client = Client::new(&args.url, &args.credentials)?;
     if let Some(model) = &args.explain {
         let explanation = client.explain(model)?;
-        return if args.json { print_json(&explanation) } else { Ok(print(&explained(&explanation))?) };
+        if args.json {
+            return print_json(&explanation);
+        }
+        return Ok(print(&explained(&explanation, &unavailable(&client.index()?, model)))?);
     }
     let index = client.index()?;
     if args.json {
@@ -61,8 +64,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(print(&table.to_string())?)
 }
 
-/// What the daemon reads of a model's folder, as a text.
-fn explained(explanation: &ModelExplanation) -> String {
+/// Why versions of a model are not served, a line each.
+fn unavailable(index: &[IndexEntry], model: &str) -> String {
+    let entries = index.iter().filter(|entry| entry.name == model && entry.state == ModelState::Unavailable);
+    let line = |IndexEntry { version, reason, .. }: &IndexEntry| match version.as_str() {
+        "" => format!("it is unavailable: {reason}\n"),
+        version => format!("version {version} is unavailable: {reason}\n"),
+    };
+    entries.map(line).collect()
+}
+
+/// What the daemon reads of a model's folder, as a text; and why versions are `unavailable`.
+fn explained(explanation: &ModelExplanation, unavailable: &str) -> String {
     let ModelExplanation { name, settings, versions, version_policy, served, skipped, fields, problem } = explanation;
     let listed = |versions: &[u64]| versions.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     if versions.is_empty() {
@@ -73,7 +86,7 @@ fn explained(explanation: &ModelExplanation) -> String {
     let noun = if versions.len() == 1 { "version" } else { "versions" };
     let _ = write!(text, "{name} has {noun} {}", listed(versions));
     let _ = match problem.is_empty() {
-        true => writeln!(text, "; the policy `{version_policy}` serves {}", listed(served)),
+        true => write!(text, "; the policy `{version_policy}` serves {}\n{unavailable}", listed(served)),
         false => writeln!(text, "; it cannot be loaded: {problem}"),
     };
     for skipped in skipped {
@@ -92,4 +105,37 @@ fn explained(explanation: &ModelExplanation) -> String {
         text.push_str(&table.to_string());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_explanation_says_why_versions_are_not_served() {
+        let entry = |name: &str, version: &str, state, reason: &str| IndexEntry {
+            name: name.into(),
+            version: version.into(),
+            state,
+            reason: reason.into(),
+        };
+        let index = [
+            entry("detector", "1", ModelState::Ready, ""),
+            entry("detector", "2", ModelState::Unavailable, "its rows are not independent"),
+            entry("other", "", ModelState::Unavailable, "not loaded"),
+        ];
+        let explanation = ModelExplanation {
+            name: "detector".into(),
+            versions: vec![1, 2],
+            version_policy: "all".into(),
+            served: vec![1, 2],
+            ..ModelExplanation::default()
+        };
+        let text = explained(&explanation, &unavailable(&index, "detector"));
+        let expected = "detector has versions 1, 2; the policy `all` serves 1, 2\n\
+                        version 2 is unavailable: its rows are not independent\n\
+                        it has no settings of its own\n";
+        assert_eq!(text, expected);
+        assert_eq!(unavailable(&index, "other"), "it is unavailable: not loaded\n");
+    }
 }

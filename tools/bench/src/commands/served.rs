@@ -115,8 +115,8 @@ pub(super) fn null_model(args: &EngineArgs, folder: &Path) -> Result<(PathBuf, P
     Ok((repository, bundle))
 }
 
-/// Connects as soon as the daemon has loaded the model.
-fn wait_until_ready(url: &str, model: &str, credentials: &CredentialArgs) -> Result<Remote> {
+/// Connects as soon as the daemon, or a peer, has loaded the model.
+pub(super) fn wait_until_ready(url: &str, model: &str, credentials: &CredentialArgs) -> Result<Remote> {
     let mut tries = 0;
     loop {
         match Remote::connect(url, model, credentials) {

@@ -7,6 +7,7 @@ mod report;
 
 use crate::failure::user_error;
 use crate::output::progress;
+use crate::python::{check, python};
 use crate::random::Random;
 use crate::report::Findings;
 use crate::tensors::InputSpecs;
@@ -98,7 +99,8 @@ pub(crate) fn run(args: &Args) -> Result<Findings> {
     let threads = threads(args)?;
     if args.against.is_some() {
         // Checks for the peer before compiling anything.
-        peer::check(&peer::python(args.python.as_deref()))?;
+        let remedy = "run `make setup`, or choose a Python that has them with --python";
+        check(&python(args.python.as_deref()), "numpy, onnxruntime", remedy)?;
     }
     let variants = args.variant.map_or(vec![Variant::Static, Variant::Symbolic], |variant| vec![variant]);
     let bar = progress((names.len() * variants.len() * threads.len()) as u64);
@@ -197,10 +199,8 @@ fn measured(
     };
     let shape = inputs.iter().map(shape).collect::<Vec<_>>().join(" ");
     let ours = Ours::start(&prepared.bundle, inputs.clone(), threads)?;
-    let mut peer = args
-        .against
-        .map(|_| Peer::start(&peer::python(args.python.as_deref()), &prepared.file, threads))
-        .transpose()?;
+    let mut peer =
+        args.against.map(|_| Peer::start(&python(args.python.as_deref()), &prepared.file, threads)).transpose()?;
     let difference = peer.as_mut().map(|peer| peer.load(&inputs, &ours.outputs, folder)).transpose()?;
     if let Some(difference) = difference.filter(|difference| difference.is_nan() || *difference > DIFFERENCE_MAX) {
         return Err(anyhow!(

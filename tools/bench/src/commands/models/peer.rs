@@ -1,13 +1,13 @@
 //! ONNX Runtime in a separate process.
 
 use super::measure::Turn;
-use crate::failure::{OrUserError, user_error};
+use crate::failure::OrUserError;
 use anyhow::{Context, Result, anyhow};
 use atoll_protocol::Tensor;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const SCRIPT: &str = include_str!("peer.py");
@@ -25,30 +25,6 @@ pub(super) struct Peer {
 enum Answer {
     Difference(f64),
     Turn(Turn),
-}
-
-/// The Python interpreter: the one from the flag, else that of `$ATOLL_VENV`, else `python3`.
-pub(super) fn python(flag: Option<&Path>) -> PathBuf {
-    let in_venv = || std::env::var_os("ATOLL_VENV").map(|venv| Path::new(&venv).join("bin/python"));
-    flag.map(Path::to_owned).or_else(in_venv).unwrap_or_else(|| "python3".into())
-}
-
-/// Refuses a Python without the required packages.
-pub(super) fn check(python: &Path) -> Result<()> {
-    let output = Command::new(python).args(["-c", "import numpy, onnxruntime"]).output();
-    let output = output
-        .with_context(|| format!("cannot run {}; choose a Python with --python", python.display()))
-        .or_user_error()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim().lines().last().unwrap_or("no message");
-    Err(user_error(format!(
-        "{} cannot import onnxruntime and numpy ({said}); run `make setup`, or choose a Python that has them with \
-        --python",
-        python.display()
-    )))
 }
 
 impl Peer {

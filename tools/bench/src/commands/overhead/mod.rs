@@ -2,6 +2,8 @@
 
 #[cfg(feature = "compiler")]
 mod grpc;
+#[cfg(feature = "compiler")]
+mod peer;
 
 use crate::credentials::CredentialArgs;
 use crate::engine::EngineArgs;
@@ -17,14 +19,17 @@ use crate::tensors::InputSpecs;
 use anyhow::Context;
 use anyhow::Result;
 use atoll_protocol::Tensor;
+use clap::ValueEnum;
 use serde_json::json;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
   atoll bench overhead
   atoll bench overhead --tls
+  atoll bench overhead --against fastapi --python venv/bin/python
   atoll bench overhead --model null --url localhost:8000 --count 10000 --json";
 
 /// Measure the round trip of a model that computes almost nothing, over HTTP and gRPC, and in
@@ -43,6 +48,15 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "url")]
     tls: bool,
 
+    /// Peer to measure as well, over HTTP and with the same client: FastAPI with ONNX Runtime
+    #[arg(long, value_enum, value_name = "PEER", conflicts_with = "url")]
+    against: Option<Against>,
+
+    /// Python with fastapi, numpy, onnxruntime and uvicorn [default: that of $ATOLL_VENV, else
+    /// python3]
+    #[arg(long, value_name = "FILE", requires = "against")]
+    python: Option<PathBuf>,
+
     /// Name of the daemon's model
     #[arg(long, default_value = "null", requires = "url")]
     model: String,
@@ -57,6 +71,11 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     engine: EngineArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Against {
+    Fastapi,
 }
 
 /// What was measured.
@@ -137,6 +156,7 @@ fn here(args: &Args) -> Result<Measured> {
     use crate::commands::served::{self, Served, null_model};
     use crate::invoker::Local;
 
+    let python = peer_python(args)?;
     let folder = tempfile::tempdir()?;
     let (repository, bundle) = null_model(&args.engine, folder.path())?;
 
@@ -157,7 +177,14 @@ fn here(args: &Args) -> Result<Measured> {
         )?);
         token_check = Some(served::token_check(folder.path())?);
     }
-    let measured = over_all(args, &daemons);
+    let mut others = Vec::new();
+    let peer = python.map(|python| peer::Peer::start(&python, &folder.path().join("null.onnx"))).transpose()?;
+    if let Some(peer) = &peer {
+        names.push("FastAPI with ONNX Runtime");
+        let remote = served::wait_until_ready(&peer.address, "null", &CredentialArgs::default())?;
+        others.push(Invoker::Remote(remote));
+    }
+    let measured = over_all(args, &daemons, &others);
     for daemon in daemons {
         daemon.stop()?;
     }
@@ -165,10 +192,23 @@ fn here(args: &Args) -> Result<Measured> {
     Ok(Measured { ways, token_check })
 }
 
-/// Measures the first daemon over HTTP and gRPC, and the others over HTTP.
+/// The Python of the peer, if there is one.
+///
+/// # Errors
+/// It lacks what the peer needs.
 #[cfg(feature = "compiler")]
-fn over_all(args: &Args, daemons: &[crate::commands::served::Served]) -> Result<Vec<Distribution>> {
-    let mut ways = daemons.iter().map(|daemon| way(&daemon.invoker)).collect::<Result<Vec<Way<'_>>>>()?;
+fn peer_python(args: &Args) -> Result<Option<PathBuf>> {
+    let Some(Against::Fastapi) = args.against else { return Ok(None) };
+    let python = crate::python::python(args.python.as_deref());
+    crate::python::check(&python, peer::PACKAGES, "choose a Python that has them with --python")?;
+    Ok(Some(python))
+}
+
+/// Measures the first daemon over HTTP and gRPC, and the others and other servers over HTTP.
+#[cfg(feature = "compiler")]
+fn over_all(args: &Args, daemons: &[crate::commands::served::Served], others: &[Invoker]) -> Result<Vec<Distribution>> {
+    let invokers = daemons.iter().map(|daemon| &daemon.invoker).chain(others);
+    let mut ways = invokers.map(way).collect::<Result<Vec<Way<'_>>>>()?;
     let first = daemons.first().context("there is a daemon")?;
     let (inputs, mut grpc) = (inputs(&first.invoker)?, grpc::Grpc::connect(first.grpc)?);
     ways.insert(1, Box::new(move || grpc.infer("null", &inputs)));
@@ -184,6 +224,14 @@ mod tests {
     struct Cli {
         #[command(flatten)]
         args: Args,
+    }
+
+    #[test]
+    fn a_python_without_the_peer_is_refused() {
+        let python = ["--against", "fastapi", "--python", "false"];
+        let args = Cli::parse_from(["bench"].into_iter().chain(python)).args;
+        let error = run(&args).map(drop).unwrap_err().to_string();
+        assert!(error.contains("false cannot import fastapi"), "{error}");
     }
 
     #[test]

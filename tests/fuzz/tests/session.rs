@@ -2,9 +2,9 @@
 //! written, and a server carries any message out without a panic.
 
 use atoll_session::{
-    Answer, Backend, Channel, Code, DeviceFacts, Frame, Function, Hello, Item, KernelFacts, Kind, Launch, LoadFailure,
-    Lost, Offer, Operation, Output, Pass, Pattern, Place, Places, Record, Recording, Replayer, Resume, Run, Span,
-    Steps, Welcome, recording_head, records,
+    Answer, Backend, Channel, Code, DeviceFacts, Frame, Function, Hello, Item, KERNEL_ATTRIBUTES, KernelFacts, Kind,
+    Launch, LoadFailure, Lost, Offer, Operation, Output, Pass, Pattern, Place, Places, Record, Recording, Replayer,
+    Resume, Run, Span, Steps, Welcome, recording_head, records,
 };
 use bolero::check;
 
@@ -47,7 +47,7 @@ impl Backend for Device {
 
     fn kernel(&mut self, _module: &(), name: &str) -> Result<((), KernelFacts), Code> {
         let params = vec![(0, name.len() as u32)];
-        Ok(((), KernelFacts { params, attributes: [1024; 10] }))
+        Ok(((), KernelFacts { params, attributes: [1024; KERNEL_ATTRIBUTES] }))
     }
 
     fn variable(&mut self, _module: &(), _name: &str) -> Result<Span, Code> {

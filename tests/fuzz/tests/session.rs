@@ -295,7 +295,7 @@ fn stored_functions_of_any_bytes() {
 /// A recording of calls that all succeed. They copy this data to the device. A launch and a copy to
 /// the host follow.
 fn recorded(calls: &[Record<'_>], data: &[u8]) -> Vec<u8> {
-    let facts = KernelFacts { params: vec![(0, 8), (8, 16)], attributes: [1; 10] }.write();
+    let facts = KernelFacts { params: vec![(0, 8), (8, 16)], attributes: [1; KERNEL_ATTRIBUTES] }.write();
     let variable = [MEMORY.at + (1 << 19), 8].map(u64::to_le_bytes).concat();
     let memory = calls
         .iter()

@@ -320,7 +320,7 @@ fn calls_of_frameworks_exist() {
 
 #[test]
 fn kernels_use_pinned_memory() {
-    let (text, report, said) = both(&built().folder.path().join("memory"), &["mapped"]);
+    let (text, report, said) = in_session("memory", "mapped");
     assert_eq!(text, "not registered: 1\nnot pinned: 1\nflags: 1\nbeyond: 1\n");
     assert_eq!((said.as_str(), report.launches, report.failures), ("", 4, 0));
     assert_eq!(report.allocations, 5, "one of the program, and a copy for each launch");

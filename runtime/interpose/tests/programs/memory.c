@@ -26,6 +26,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *, size_t, unsigned), cuMemAdvise(CUdevic
 CUresult cuMemPrefetchAsync(CUdeviceptr, size_t, int, CUhandle);
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *, void *, unsigned);
 CUresult cuMemHostRegister_v2(void *, size_t, unsigned), cuMemHostUnregister(void *);
+CUresult cuMemsetD32Async(CUdeviceptr, unsigned, size_t, CUhandle);
 CUresult cuMemsetD2D16Async(CUdeviceptr, size_t, unsigned short, size_t, size_t, CUhandle);
 CUresult cuStreamAttachMemAsync(CUhandle, CUdeviceptr, size_t, unsigned);
 

@@ -104,13 +104,15 @@ fn programs_with_nvidias_static_runtime_run_unmodified() {
 #[test]
 fn thrust_sums_and_sorts() {
     if !full() {
-        return skip("a program that uses Thrust, which nvcc compiles for half a minute (make test-full)");
+        return skip("a program that uses Thrust, which nvcc compiles for a minute (make test-full)");
     }
     let Some(compiler) = Compiler::find() else { return };
     let sessions = Sessions::start();
-    let program = compiler.build("thrust", &["-cudart", "shared", "-arch=sm_80"]);
-    let (text, said) = sessions.output(&program, &[]);
-    assert_eq!((text.as_str(), said.as_str()), ("thrust: 10000 numbers summed and sorted\n", ""));
+    for runtime in ["shared", "static"] {
+        let program = compiler.build("thrust", &["-cudart", runtime, "-arch=sm_80"]);
+        let (text, said) = sessions.output(&program, &[]);
+        assert_eq!((text.as_str(), said.as_str()), ("thrust: 10000 numbers summed and sorted\n", ""), "{runtime}");
+    }
 }
 
 #[test]

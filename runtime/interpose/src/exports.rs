@@ -80,7 +80,6 @@ const IMPLEMENTED: [&[&str]; 16] = [
 const MISSING: &[&str] = &[
     "cuCtxEnablePeerAccess",
     "cuCtxDisablePeerAccess",
-    "cuMemHostGetDevicePointer_v2",
     "cuPointerSetAttribute",
     "cuMemRangeGetAttribute",
     "cuIpcGetMemHandle",

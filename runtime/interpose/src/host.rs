@@ -1,8 +1,8 @@
-//! Pinned and registered memory of the program. The device does not access it. Copies into it may
-//! stay recorded until the program waits.
+//! Pinned and registered memory of the program. The device does not access it; kernels get copies of
+//! it, see `mapped`. Copies into it may stay recorded until the program waits.
 
 use atoll_cuda_api::constants::{CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED};
-use atoll_session::Code;
+use atoll_session::{Code, Span};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
@@ -10,8 +10,7 @@ use std::ffi::c_uint;
 /// Alignment of pinned memory in bytes: the page size.
 const PAGE_BYTES: usize = 4096;
 
-/// Accepted flags of pinned memory. Mapping is accepted, since programs set it without using it; a
-/// call for the device address fails.
+/// Accepted flags of pinned memory.
 const FLAGS: c_uint = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
 
 /// A range of the program's memory.
@@ -68,6 +67,12 @@ impl HostMemory {
         self.0.get(&at).filter(|block| block.layout.is_none()).ok_or(Code::HOST_MEMORY_NOT_REGISTERED)?;
         self.0.remove(&at);
         Ok(())
+    }
+
+    /// The memory that contains an address.
+    pub(crate) fn block(&self, at: u64) -> Option<Span> {
+        let (start, block) = self.0.range(..=at).next_back()?;
+        (at - start < block.bytes).then_some(Span { at: *start, bytes: block.bytes })
     }
 
     /// Flags of the memory that contains an address.

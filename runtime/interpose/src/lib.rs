@@ -16,6 +16,7 @@
 //! | `pools`, `graph_memory` | pools of device memory; memory that graphs allocate |
 //! | `virtual_memory` | reservations of addresses, physical memory, and mappings |
 //! | `managed` | managed memory, which the program and the device use in turn |
+//! | `mapped` | pinned memory that kernels and fills use by its address |
 //! | `contexts` | contexts, which exist only in this library, and the current one of each thread |
 //! | `private` | the driver's private tables, which NVIDIA's runtime needs |
 //! | `handles` | handles for the program |
@@ -26,8 +27,9 @@
 //! | `audit` | directs the program's searches for CUDA libraries to this one and its neighbours |
 //!
 //! Known differences from a driver on this machine:
-//! - Host memory is never mapped into the device, and there is no peer access. Managed memory follows
-//!   the rules of devices without `concurrentManagedAccess`.
+//! - Host memory is never mapped into the device: kernels get copies of pinned memory, see `mapped`.
+//!   There is no peer access. Managed memory follows the rules of devices without
+//!   `concurrentManagedAccess`.
 //! - A launch of a graph is expanded here: the server gets the calls of its nodes one after the other
 //!   in one stream. Memory that a graph allocates stays with the graph.
 //! - All contexts of a process share one context on the server, so a fault in one breaks all.
@@ -60,6 +62,7 @@ mod image;
 mod link;
 mod log;
 mod managed;
+mod mapped;
 mod pools;
 mod private;
 mod reserved;

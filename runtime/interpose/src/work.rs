@@ -101,7 +101,30 @@ impl Kernel {
 }
 
 impl Fill {
+    /// Whether it fills pinned memory of the program.
+    fn is_pinned(&self, shim: &Shim) -> bool {
+        let row = self.width.checked_mul(self.size.into());
+        let before = self.height.checked_sub(1).and_then(|rows| rows.checked_mul(self.pitch));
+        let bytes = row.zip(before).and_then(|(row, before)| row.checked_add(before));
+        let is_whole = |bytes: u64| bytes > 0 && shim.host.holds(self.at, bytes);
+        bytes.is_some_and(is_whole) && shim.client.find(self.at).is_none()
+    }
+
+    /// Returns the error of the call that can be found without making it.
+    fn check(&self, shim: &Shim) -> Result<(), Code> {
+        if !self.is_pinned(shim) {
+            return shim.client.check_fill(self.at, (self.pitch, self.width, self.height), self.size);
+        }
+        let is_aligned = |number: u64| number.is_multiple_of(self.size.into());
+        let is_apart = self.pitch / u64::from(self.size) >= self.width && is_aligned(self.pitch);
+        if is_aligned(self.at) && (self.height == 1 || is_apart) { Ok(()) } else { Err(Code::INVALID_VALUE) }
+    }
+
     pub(crate) fn perform(&self, shim: &mut Shim, stream: u32) -> Result<(), Code> {
+        self.check(shim)?;
+        if self.is_pinned(shim) {
+            return shim.fill_pinned(self, stream);
+        }
         shim.use_managed(self.at)?;
         let rows = (self.pitch, self.width, self.height);
         shim.client.fill(stream, self.at, rows, (self.value, self.size))
@@ -150,7 +173,7 @@ impl Work {
                 shim.client.check_launch(*kernel, [shape.grid, shape.block], shape.shared_bytes, params)
             }
             Work::Copy(copy) => copy.check(shim),
-            Work::Fill(fill) => shim.client.check_fill(fill.at, (fill.pitch, fill.width, fill.height), fill.size),
+            Work::Fill(fill) => fill.check(shim),
             Work::Host(_) => Ok(()),
             Work::Record(event) | Work::Wait(event) => shim.client.is_recorded(*event).map(drop),
             Work::Alloc(share) => shim.graph_memory.check(share.at),
@@ -166,11 +189,7 @@ impl Work {
     /// is not made here.
     pub(crate) fn perform(&self, shim: &mut Shim, stream: u32) -> Result<(), Code> {
         match self {
-            Work::Kernel(Kernel { kernel, shape, params, .. }) => {
-                shim.managed_to_device()?;
-                let rest = (shape.shared_bytes, shape.is_cooperative);
-                shim.client.launch(stream, *kernel, [shape.grid, shape.block], rest, params)
-            }
+            Work::Kernel(Kernel { kernel, shape, params, .. }) => shim.launch(stream, *kernel, shape, params),
             Work::Copy(copy) => copy.perform(shim, stream).map(drop),
             Work::Fill(fill) => fill.perform(shim, stream),
             Work::Host(_) => Ok(()),

@@ -319,6 +319,14 @@ fn calls_of_frameworks_exist() {
 }
 
 #[test]
+fn kernels_use_pinned_memory() {
+    let (text, report, said) = in_session("memory", "mapped");
+    assert_eq!(text, "not registered: 1\nnot pinned: 1\nflags: 1\nbeyond: 1\n");
+    assert_eq!((said.as_str(), report.launches, report.failures), ("", 4, 0));
+    assert_eq!(report.allocations, 5, "one of the program, and a copy for each launch");
+}
+
+#[test]
 fn managed_memory_is_used_in_turn() {
     let (text, report, said) = in_session("memory", "managed");
     let expected = "for the host alone: 801\nno flags: 1\nno bytes: 1\ntoo many bytes: 2\none stream: 801\n\

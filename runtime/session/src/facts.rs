@@ -6,6 +6,10 @@ use crate::limits::{FACTS_BYTES_MAX, PARAMS_BYTES_MAX, PARAMS_MAX};
 /// Number of device attributes that are sent; the driver numbers them from 1.
 const ATTRIBUTES: usize = 150;
 
+/// Number of attributes of a kernel; the driver numbers them from 0. The last ones are of clusters.
+/// NVIDIA's runtime asks for each of them, and fails if one is missing.
+pub const KERNEL_ATTRIBUTES: usize = 16;
+
 /// Facts about a session's device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
@@ -78,8 +82,8 @@ impl DeviceFacts {
 pub struct KernelFacts {
     /// Offset and size of each parameter in the parameter block.
     pub params: Vec<(u32, u32)>,
-    /// Attributes 0 to 9, by their numbers in the header.
-    pub attributes: [i32; 10],
+    /// Attributes by their numbers in the header.
+    pub attributes: [i32; KERNEL_ATTRIBUTES],
 }
 
 impl KernelFacts {
@@ -137,14 +141,14 @@ mod tests {
         };
         assert_eq!(DeviceFacts::read(&device.write()), Ok(device.clone()));
         assert_eq!([0, 1, 2, 3, 4].map(|number| device.attribute(number)), [None, Some(1024), None, Some(-1), None]);
-        let kernel = KernelFacts { params: vec![(0, 8), (8, 4)], attributes: [7; 10] };
+        let kernel = KernelFacts { params: vec![(0, 8), (8, 4)], attributes: [7; KERNEL_ATTRIBUTES] };
         assert_eq!(kernel.params_bytes(), 12);
         assert_eq!(KernelFacts::read(&kernel.write()), Ok(kernel));
     }
 
     #[test]
     fn lying_facts_are_refused() {
-        let kernel = KernelFacts { params: vec![(u32::MAX, u32::MAX)], attributes: [0; 10] };
+        let kernel = KernelFacts { params: vec![(u32::MAX, u32::MAX)], attributes: [0; KERNEL_ATTRIBUTES] };
         assert!(KernelFacts::read(&kernel.write()).is_err());
         assert!(KernelFacts::read(&[255; 44]).is_err());
         assert!(DeviceFacts::read(&[255; 44]).is_err());

@@ -76,7 +76,7 @@ pub use backend::{Backend, Launch, LoadFailure};
 pub use channel::{Channel, ChannelError, SEGMENT_HEAD_BYTES};
 pub use client::{Cause, Client, HostCopy, LoadError, MemoryKind};
 pub use code::Code;
-pub use facts::{DeviceFacts, KernelFacts};
+pub use facts::{DeviceFacts, KERNEL_ATTRIBUTES, KernelFacts};
 pub use field::WireError;
 pub use frame::{
     ANSWER_BYTES, Answer, ENTRY_BYTES, Entry, FRAME_BYTES, Frame, HELLO_BYTES, Hello, Kind, MAGIC, WELCOME_BYTES,

@@ -1,7 +1,7 @@
 //! Every limit of the protocol.
 
 /// The version of the protocol; client and server must have the same.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Maximum size of a token in bytes.
 pub const TOKEN_BYTES_MAX: u32 = 1024;

@@ -96,6 +96,7 @@ fn limit(device: &DeviceFacts, number: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::KERNEL_ATTRIBUTES;
 
     /// An A100 by its data sheet.
     fn a100() -> DeviceFacts {
@@ -110,7 +111,9 @@ mod tests {
     }
 
     fn kernel(registers: i32, shared: i32) -> KernelFacts {
-        KernelFacts { params: Vec::new(), attributes: [1024, shared, 0, 0, registers, 0, 0, 0, 0, 0] }
+        let mut attributes = [0; KERNEL_ATTRIBUTES];
+        (attributes[0], attributes[1], attributes[4]) = (1024, shared, registers);
+        KernelFacts { params: Vec::new(), attributes }
     }
 
     #[test]

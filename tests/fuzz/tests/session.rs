@@ -2,9 +2,9 @@
 //! written, and a server carries any message out without a panic.
 
 use atoll_session::{
-    Answer, Backend, Channel, Code, DeviceFacts, Frame, Function, Hello, Item, KernelFacts, Kind, Launch, LoadFailure,
-    Lost, Offer, Operation, Output, Pass, Pattern, Place, Places, Record, Recording, Replayer, Resume, Run, Span,
-    Steps, Welcome, recording_head, records,
+    Answer, Backend, Channel, Code, DeviceFacts, Frame, Function, Hello, Item, KERNEL_ATTRIBUTES, KernelFacts, Kind,
+    Launch, LoadFailure, Lost, Offer, Operation, Output, Pass, Pattern, Place, Places, Record, Recording, Replayer,
+    Resume, Run, Span, Steps, Welcome, recording_head, records,
 };
 use bolero::check;
 
@@ -47,7 +47,7 @@ impl Backend for Device {
 
     fn kernel(&mut self, _module: &(), name: &str) -> Result<((), KernelFacts), Code> {
         let params = vec![(0, name.len() as u32)];
-        Ok(((), KernelFacts { params, attributes: [1024; 10] }))
+        Ok(((), KernelFacts { params, attributes: [1024; KERNEL_ATTRIBUTES] }))
     }
 
     fn variable(&mut self, _module: &(), _name: &str) -> Result<Span, Code> {
@@ -295,7 +295,7 @@ fn stored_functions_of_any_bytes() {
 /// A recording of calls that all succeed. They copy this data to the device. A launch and a copy to
 /// the host follow.
 fn recorded(calls: &[Record<'_>], data: &[u8]) -> Vec<u8> {
-    let facts = KernelFacts { params: vec![(0, 8), (8, 16)], attributes: [1; 10] }.write();
+    let facts = KernelFacts { params: vec![(0, 8), (8, 16)], attributes: [1; KERNEL_ATTRIBUTES] }.write();
     let variable = [MEMORY.at + (1 << 19), 8].map(u64::to_le_bytes).concat();
     let memory = calls
         .iter()

@@ -67,6 +67,10 @@ int main(int argc, char **argv) {
     OK(cudaMemset(d_visited, 0, count));
     OK(cudaMemcpy(d_frontier, &start, 1, cudaMemcpyHostToDevice));
     OK(cudaMemcpy(d_visited, &start, 1, cudaMemcpyHostToDevice));
+    /* Libraries such as CUB choose the shape of a launch by a kernel's attributes. */
+    cudaFuncAttributes facts;
+    OK(cudaFuncGetAttributes(&facts, visit));
+    compare("most threads", 0, facts.maxThreadsPerBlock, 1024, 0);
     int levels = 0, blocks = (count + 255) / 256;
     for (bool more = true; more; levels++) {
         more = false;

@@ -178,6 +178,7 @@ fn copy(stream: CUstream, from: End, to: End, bytes: usize, returns: Returns) ->
     let stream = stream_number(stream)?;
     let [from, to] = [from, to].map(|end| match end {
         End::Host(place) => shim.end_of_host(place.address()),
+        End::Device(at) if shim.host.holds(at, bytes as u64) => shim.end(at),
         End::Device(at) => End::Device(at),
     });
     if shim.is_captured(stream)? {

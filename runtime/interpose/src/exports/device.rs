@@ -9,8 +9,9 @@ use atoll_session::Code;
 
 /// Attributes that are always 0, since host memory is not mapped into the device: mapped host
 /// memory, use of managed memory by both at once, access to pageable memory, registered memory by
-/// its address, stream memory operations, export of memory, and host memory by handle. So are
-/// launches of clusters, descriptions of tensors, and multicast.
+/// its address, stream memory operations, export of memory, and host memory by handle. Launches with
+/// mapped memory work, but wait, so programs that ask do without it. Launches of clusters,
+/// descriptions of tensors and multicast are missing.
 const ABSENT: [i32; 20] = [19, 88, 89, 91, 92, 93, 94, 98, 100, 101, 103, 110, 116, 117, 119, 120, 122, 123, 127, 132];
 
 /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.

@@ -148,9 +148,7 @@ fn launch(
         work.check(&shim)?;
         return shim.capture(stream, work);
     }
-    shim.managed_to_device()?;
-    let rest = (shape.shared_bytes, shape.is_cooperative);
-    shim.client.launch(stream, kernel, [shape.grid, shape.block], rest, &params)
+    shim.launch(stream, kernel, shape, &params)
 }
 
 /// The parameter block of a kernel.

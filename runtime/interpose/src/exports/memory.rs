@@ -86,6 +86,15 @@ entry_points! { MEMORY:
         waited
     }
 
+    // The address is the program's. A launch replaces it by that of a copy.
+    fn cuMemHostGetDevicePointer_v2(at: Out<CUdeviceptr>, host: Place, flags: c_uint) {
+        let (shim, _) = Shim::current()?;
+        if flags != 0 || shim.host.block(host.address()).is_none() {
+            return Err(Code::INVALID_VALUE);
+        }
+        at.set(host.address())
+    }
+
     fn cuMemHostGetFlags(flags: Out<c_uint>, at: Place) {
         let (shim, _) = Shim::current()?;
         flags.set(shim.host.flags(at.address()).ok_or(Code::INVALID_VALUE)?)

@@ -45,7 +45,9 @@ static int add(void) {
     printf("sum %08x\n", digest(c, sizeof c));
     size = sizeof buffer;
     SAY("padded", cuLaunchKernel(kernel(again, "add"), 1, 1, 1, 64, 1, 1, 0, 0, 0, extra));
-    DO(cuFuncGetAttribute(&threads, 0, sum));
+    /* NVIDIA's runtime asks for all of them, and fails if one is missing. */
+    for (int i = 15; i >= 0; i--) DO(cuFuncGetAttribute(&threads, i, sum));
+    SAY("no attribute", cuFuncGetAttribute(&blocks, 16, sum));
     DO(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sum, 256, 0));
     printf("%d threads, %d blocks\n", threads, blocks);
     DO(cuMemGetAddressRange_v2(&base, &bytes, at[1] + 5));

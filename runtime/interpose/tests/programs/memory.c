@@ -24,6 +24,10 @@ CUresult cuDeviceGetDefaultMemPool(CUhandle *, int), cuDeviceGetMemPool(CUhandle
 CUresult cuDeviceSetMemPool(int, CUhandle);
 CUresult cuMemAllocManaged(CUdeviceptr *, size_t, unsigned), cuMemAdvise(CUdeviceptr, size_t, int, int);
 CUresult cuMemPrefetchAsync(CUdeviceptr, size_t, int, CUhandle);
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *, void *, unsigned);
+CUresult cuMemHostRegister_v2(void *, size_t, unsigned), cuMemHostUnregister(void *);
+CUresult cuMemsetD32Async(CUdeviceptr, unsigned, size_t, CUhandle);
+CUresult cuMemsetD2D16Async(CUdeviceptr, size_t, unsigned short, size_t, size_t, CUhandle);
 CUresult cuStreamAttachMemAsync(CUhandle, CUdeviceptr, size_t, unsigned);
 
 enum { WORDS = 1000 };
@@ -230,9 +234,70 @@ static int managed(void) {
     return 0;
 }
 
+/* Kernels and fills that use pinned memory by its address. */
+static int mapped(void) {
+    CUhandle scale, stream;
+    CUdeviceptr at, second, plain;
+    static uint32_t registered[WORDS + 3], out[WORDS];
+    uint32_t *words, *others;
+    unsigned n = WORDS;
+    void *params[] = {&at, &n};
+    begin();
+    scale = scale_kernel();
+    DO(cuStreamCreate(&stream, 1));
+    DO(cuMemHostAlloc((void **)&words, (WORDS + 1) * 4, 2));
+    DO(cuMemHostAlloc((void **)&others, WORDS * 4, 0));
+    DO(cuMemHostGetDevicePointer_v2(&at, words + 1, 0));
+    DO(cuMemHostGetDevicePointer_v2(&second, others, 0));
+    DO(cuMemAlloc_v2(&plain, WORDS * 4));
+    /* A fill, and a kernel after it in the stream. */
+    words[0] = 7;
+    DO(cuMemsetD32Async(at, 5, WORDS, stream));
+    DO(cuLaunchKernel(scale, 4, 1, 1, 256, 1, 1, 0, stream, params, 0));
+    DO(cuStreamSynchronize(stream));
+    IS(words[0] == 7);
+    for (int i = 0; i < WORDS; i++) IS(words[i + 1] == 15u + i);
+    /* What the program changes beside the kernel's words stays. */
+    n = 10;
+    DO(cuLaunchKernel(scale, 1, 1, 1, 256, 1, 1, 0, stream, params, 0));
+    words[20] = 99;
+    DO(cuStreamSynchronize(stream));
+    IS(words[1] == 45 && words[10] == 24 * 3 + 9 && words[11] == 25 && words[20] == 99);
+    /* A copy that is not complete comes before the kernel. */
+    n = WORDS;
+    DO(cuMemsetD32Async(plain, 2, WORDS, stream));
+    DO(cuMemcpyDtoHAsync_v2(words + 1, plain, WORDS * 4, stream));
+    DO(cuLaunchKernel(scale, 4, 1, 1, 256, 1, 1, 0, stream, params, 0));
+    DO(cuStreamSynchronize(stream));
+    for (int i = 0; i < WORDS; i++) IS(words[i + 1] == 6u + i);
+    /* Copies that name it as device memory, and a fill of rows. */
+    DO(cuMemcpyDtoD_v2(plain, at, WORDS * 4));
+    DO(cuMemcpyDtoD_v2(second, plain, WORDS * 4));
+    DO(cuCtxSynchronize());
+    IS(others[0] == 6 && others[WORDS - 1] == 6 + WORDS - 1);
+    DO(cuMemsetD2D16Async(second, 8, 0x0101, 2, 3, stream));
+    DO(cuStreamSynchronize(stream));
+    IS(others[0] == 0x01010101 && others[1] == 7 && others[4] == 0x01010101 && others[6] == 12);
+    /* Registered memory. */
+    DO(cuMemHostRegister_v2(registered + 1, (WORDS + 1) * 4, 0));
+    DO(cuMemHostGetDevicePointer_v2(&at, registered + 2, 0));
+    DO(cuLaunchKernel(scale, 4, 1, 1, 256, 1, 1, 0, 0, params, 0));
+    DO(cuCtxSynchronize());
+    IS(registered[1] == 0);
+    for (int i = 0; i < WORDS; i++) IS(registered[i + 2] == (uint32_t)i);
+    DO(cuMemHostUnregister(registered + 1));
+    SAY("not registered", cuMemHostGetDevicePointer_v2(&at, registered + 2, 0));
+    SAY("not pinned", cuMemHostGetDevicePointer_v2(&at, out, 0));
+    SAY("flags", cuMemHostGetDevicePointer_v2(&at, words, 1));
+    SAY("beyond", cuMemsetD32Async((CUdeviceptr)(uintptr_t)words, 1, 1 << 20, stream));
+    DO(cuMemFreeHost(words));
+    return 0;
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     if (!strcmp(what, "pools")) return pools();
     if (!strcmp(what, "managed")) return managed();
+    if (!strcmp(what, "mapped")) return mapped();
     return 2;
 }

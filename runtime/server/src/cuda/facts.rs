@@ -1,7 +1,7 @@
 //! What programs see of the device, and of kernels.
 
 use crate::compiler::ModuleKernel;
-use atoll_session::{DeviceFacts, KernelFacts};
+use atoll_session::{DeviceFacts, KERNEL_ATTRIBUTES, KernelFacts};
 use sha2::{Digest, Sha256};
 
 /// Dynamic shared memory in bytes that a launch may have unless the program raises the limit.
@@ -101,7 +101,7 @@ fn attribute(number: i32, compute_units: u32, limits: Limits) -> i32 {
 /// Facts about a kernel for the client.
 pub(super) fn of_kernel(kernel: &ModuleKernel, capability: u32) -> KernelFacts {
     let capability = capability as i32;
-    let mut attributes = [0; 10];
+    let mut attributes = [0; KERNEL_ATTRIBUTES];
     attributes[0] = kernel.threads_max as i32;
     attributes[1] = kernel.shared_bytes as i32;
     // Registers, PTX version and version of the code. Registers are unknown before it is compiled.

@@ -13,7 +13,7 @@ use crate::record::Record;
 const MAGIC: [u8; 8] = *b"ATOLLREC";
 
 /// The version of the format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 const PART: u32 = 1;
 const CALL: u32 = 2;

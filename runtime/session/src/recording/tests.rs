@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::code::Code;
-use crate::facts::KernelFacts;
+use crate::facts::{KERNEL_ATTRIBUTES, KernelFacts};
 use crate::limits::COPY_BYTES_MAX;
 use crate::ranges::Span;
 use crate::record::Record;
@@ -23,7 +23,7 @@ impl Tape {
         let mut tape = Tape { bytes: recording_head(MEMORY), base: MEMORY.at + offset };
         tape.call(Record::LoadModule { module: 9, digest: [7; 32], image: b"PTX" }, &[]);
         for (kernel, name, params) in [(1, "scale", vec![(0, 8), (8, 4)]), (2, "gather", vec![(0, 24)])] {
-            let facts = KernelFacts { params, attributes: [1024; 10] };
+            let facts = KernelFacts { params, attributes: [1024; KERNEL_ATTRIBUTES] };
             tape.call(Record::GetKernel { kernel, module: 9, name }, &facts.write());
         }
         tape

@@ -226,6 +226,8 @@ fn attribute_of(driver: &Driver, function: &Function, wanted: c_int) -> Result<c
         CU_FUNC_ATTRIBUTE_BINARY_VERSION => driver.options.capability as c_int,
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => function.dynamic_shared_bytes_max.load(Relaxed) as c_int,
         CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => -1,
+        // Of clusters: whether and which size a launch must have, and how they are scheduled.
+        10..=15 => 0,
         _ => return Err(Status::InvalidValue),
     })
 }

@@ -45,6 +45,8 @@ fn functions_are_found_by_name_and_gone_with_their_module() {
         value
     };
     assert_eq!((attribute(0), attribute(1)), (1024, 0));
+    assert_eq!((10..16).map(attribute).collect::<Vec<i32>>(), [0; 6], "of clusters");
+    assert_eq!(cuda!(cuFuncGetAttribute(&mut 0 => *mut i32, 16 => i32, function => u64)), code::INVALID_VALUE);
     ok!(cuModuleUnload(module => u64));
     assert_eq!(gpu.try_launch(function, 0, 1, 32, &[0, 0]), code::INVALID_HANDLE);
 }

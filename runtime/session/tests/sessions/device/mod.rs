@@ -1,8 +1,9 @@
 //! The device of a session, in the memory of the test, and the connection of a client to it.
 
 use atoll_session::{
-    Answer, Backend, Client, Code, DeviceFacts, FRAME_BYTES, Frame, HELLO_BYTES, Item, KernelFacts, KnownShape, Launch,
-    LoadFailure, Lost, Offer, Output, Record, Replayer, Report, Span, Transport, Welcome, limits, recording_head,
+    Answer, Backend, Client, Code, DeviceFacts, FRAME_BYTES, Frame, HELLO_BYTES, Item, KERNEL_ATTRIBUTES, KernelFacts,
+    KnownShape, Launch, LoadFailure, Lost, Offer, Output, Record, Replayer, Report, Span, Transport, Welcome, limits,
+    recording_head,
 };
 use sha2::Digest;
 use std::cell::RefCell;
@@ -144,7 +145,7 @@ impl Backend for Device {
             "fault" => Vec::new(),
             _ => return Err(Code::NOT_FOUND),
         };
-        Ok((name.to_owned(), KernelFacts { params, attributes: [1024; 10] }))
+        Ok((name.to_owned(), KernelFacts { params, attributes: [1024; KERNEL_ATTRIBUTES] }))
     }
 
     fn variable(&mut self, _module: &(), _name: &str) -> Result<Span, Code> {

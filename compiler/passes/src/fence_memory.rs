@@ -58,7 +58,7 @@ use atoll_ptx::{
     Function, FunctionKind, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable,
 };
 use bounds::Fixes;
-pub(crate) use bounds::{OTHER, STAYS, TOO_SMALL};
+pub(crate) use bounds::{OTHER, OUTSIDE, TOO_SMALL};
 use plan::{FunctionPlan, plans};
 use std::collections::{BTreeMap, BTreeSet};
 

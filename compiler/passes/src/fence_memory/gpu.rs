@@ -1,4 +1,5 @@
-//! What may destroy the context of a GPU besides accesses to memory, and is refused therefore.
+//! Instructions and calls that may destroy the context of a GPU, besides accesses to memory. The form
+//! [`FenceForm::Exit`](crate::FenceForm::Exit) rejects them.
 
 use super::NotFenced;
 use crate::preemptible::callees;
@@ -7,8 +8,10 @@ use atoll_ptx::{Function, Immediate, Instruction, Module, Name, Operand};
 /// Barriers of a block.
 const BARRIERS: i128 = 16;
 
-/// Threads of a warp, and most threads of a block.
+/// Threads of a warp; a barrier waits for a multiple of them.
 const WARP: i128 = 32;
+
+/// Most threads of a block.
 const THREADS_MAX: i128 = 1024;
 
 /// Why an instruction may destroy the context.

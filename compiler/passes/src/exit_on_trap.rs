@@ -64,8 +64,8 @@ fn replace_traps(function: &mut Function, store: &str) {
     });
 }
 
-/// Emits the store of the fault and the exit. The predicate of a trap tells its cause: each check of
-/// the fence has a reserved register, and every other trap is the kernel's own.
+/// Emits the store of the fault and the exit. The predicate of a trap tells its cause: each check
+/// of the fence has a reserved register, and every other trap is the kernel's own.
 fn exit(guard: Option<&Guard>, store: &str, code: &mut Code) {
     let value: Operand = match guard.map(|guard| guard.predicate.as_str()) {
         Some(OUTSIDE) => OTHER.into(),

@@ -78,8 +78,8 @@ pub fn bind_launch(
 }
 
 /// Checks the words and the progress map of a launch whose kernel was made preemptible. `offset_in`
-/// returns the device offset in a parameter slot. Returns the slot of the evicted word if the launch
-/// reports early exits.
+/// returns the device offset in a parameter slot. Returns the slot of the evicted word if the
+/// launch reports early exits.
 fn check_words(
     record: &LaunchRecord,
     facts: &KernelFacts,

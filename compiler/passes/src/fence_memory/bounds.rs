@@ -267,7 +267,8 @@ fn made(guard: &Guard) -> Operand {
     if guard.negated { Operand::Not(guard.predicate.clone()) } else { (&guard.predicate).into() }
 }
 
-/// Moves an address into a variable: limits its offset, and rounds it down to a multiple of `align`.
+/// Moves an address into a variable: limits its offset, and rounds it down to a multiple of
+/// `align`.
 fn into_variable(
     from: &Operand,
     name: &Name,

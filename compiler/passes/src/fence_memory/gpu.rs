@@ -1,5 +1,5 @@
-//! Instructions and calls that may destroy the context of a GPU, besides accesses to memory. The form
-//! [`FenceForm::Exit`](crate::FenceForm::Exit) rejects them.
+//! Instructions and calls that may destroy the context of a GPU, besides accesses to memory. The
+//! form [`FenceForm::Exit`](crate::FenceForm::Exit) rejects them.
 
 use super::NotFenced;
 use crate::preemptible::callees;

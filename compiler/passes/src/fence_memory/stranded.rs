@@ -1,5 +1,5 @@
-//! Functions that no kernel reaches and that call fenced ones. Their calls have no arguments for the
-//! parameters that the fence appends, so they would make the module invalid.
+//! Functions that no kernel reaches and that call fenced ones. Their calls have no arguments for
+//! the parameters that the fence appends, so they would make the module invalid.
 
 use crate::preemptible::{callees, reachable_functions};
 use crate::virtual_registers::with_fixed_signature;

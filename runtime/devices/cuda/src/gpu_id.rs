@@ -43,8 +43,9 @@ impl GpuId {
         }
     }
 
-    /// The value of [`VISIBLE_DEVICES`] for a process that is to see this GPU only. `None` if the variable
-    /// stays as it is: the GPU has a number, or the variable of this process does not list its UUID.
+    /// The value of [`VISIBLE_DEVICES`] for a process that is to see this GPU only. `None` if the
+    /// variable stays as it is: the GPU has a number, or the variable of this process does not list
+    /// its UUID.
     pub fn visible_alone(&self) -> Option<&str> {
         match var(VISIBLE_DEVICES) {
             Err(VarError::NotPresent) => self.alone(None),

@@ -13,8 +13,8 @@
 //!
 //! **The offset space** is one reservation of device memory, which begins at offset 0 and is zeroed
 //! when the device starts. Constants have no separate range: the engine places them in the same
-//! memory, and a kernel without a fence can overwrite them. Offsets in address slots become addresses
-//! when a launch is submitted (`launch`).
+//! memory, and a kernel without a fence can overwrite them. Offsets in address slots become
+//! addresses when a launch is submitted (`launch`).
 //!
 //! **Queues** are streams; queue 0 has the highest priority of the context, the last one the
 //! lowest. Priorities order waiting blocks only. Running blocks are never stopped, so the

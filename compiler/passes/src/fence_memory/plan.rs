@@ -1,7 +1,7 @@
 //! Decides which operands of each function have to be bounded, and which kernels cannot be fenced.
 
 use super::undefined::undefined;
-use super::{MODIFIERS, NotFenced, RESERVED, Rule, TABLE, fits, gpu};
+use super::{MODIFIERS, NotFenced, RESERVED, Rule, TABLE, check_parameters, gpu};
 use crate::effects::memory::{Act, MemoryAct, act};
 use crate::effects::{Access, Opaque, Root, Trace};
 use crate::module_facts::Dialect;
@@ -112,7 +112,7 @@ fn plan(
     if dialect.address_bits != 64 {
         return Err(NotFenced::AddressSize(dialect.address_bits));
     }
-    fits(kernel, dialect, form)?;
+    check_parameters(kernel, dialect, form)?;
     if form == FenceForm::Exit {
         gpu::check_calls(module, kernel)?;
     }

@@ -1,6 +1,7 @@
 //! Checks the dependencies between crates against the map in `ARCHITECTURE.md`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 /// The crates of ours that each crate may use. What is absent matters: the frontend does not know
@@ -113,12 +114,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 #[test]
 fn crates_depend_only_on_what_the_map_allows() {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
-        .output()
-        .unwrap();
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
+    let packages = packages();
     let graph: BTreeMap<&str, Vec<&str>> =
         packages.iter().map(|p| (p["name"].as_str().unwrap(), normal_dependencies(p))).collect();
     for (name, allowed) in ARROWS {
@@ -134,6 +130,37 @@ fn crates_depend_only_on_what_the_map_allows() {
             "{name} is not on the map: add it to ARCHITECTURE.md and here"
         );
     }
+}
+
+#[test]
+fn a_crate_of_the_map_uses_only_crates_in_rows_above_its_own() {
+    let map = std::fs::read_to_string(atoll_tests::root().join("ARCHITECTURE.md")).unwrap();
+    let rows: Vec<&str> = map.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let packages = packages();
+    let row_of = |package: &serde_json::Value| {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        let folder = manifest.parent().unwrap().strip_prefix(atoll_tests::root()).unwrap();
+        let row = rows.iter().position(|row| Path::new(row) == folder);
+        row.unwrap_or_else(|| panic!("ARCHITECTURE.md has no row for {}", folder.display()))
+    };
+    let order: BTreeMap<&str, usize> = packages.iter().map(|p| (p["name"].as_str().unwrap(), row_of(p))).collect();
+    for package in &packages {
+        let name = package["name"].as_str().unwrap();
+        for used in normal_dependencies(package) {
+            assert!(order[used] < order[name], "{name} uses {used}: its row in ARCHITECTURE.md has to be below");
+        }
+    }
+}
+
+/// The crates of the workspace, as cargo describes them.
+fn packages() -> Vec<serde_json::Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(atoll_tests::root())
+        .output()
+        .unwrap();
+    let mut metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    serde_json::from_value(metadata["packages"].take()).unwrap()
 }
 
 /// Our own crates among a package's normal dependencies.

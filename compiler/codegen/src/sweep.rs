@@ -3,7 +3,8 @@
 //! A *row* is a line along the innermost dimension. If rows are long enough, a warp takes a row (or
 //! a segment of it), so that all values that depend only on the row are uniform across lanes, and
 //! adjacent lanes access adjacent elements. If rows are short, every thread takes single elements
-//! and finds their rows by division.
+//! and finds their rows by division. [`sweep`] chooses between the two; [`points`] always takes
+//! single elements.
 
 use crate::error::CodegenError;
 use crate::target::TargetDescription;
@@ -49,6 +50,16 @@ pub(crate) fn sweep(
     Ok(w.finish([LANES, target.warps, 1], [grid_x, Expr::Const(1), Expr::Const(1)]))
 }
 
+/// The rows of a shape. A warp takes a row, or a segment of a long one.
+struct Rows<'a> {
+    outer: &'a [Expr],
+    inner: &'a Expr,
+    /// Elements of a segment.
+    segment: i64,
+    /// Segments of a row.
+    segments: Expr,
+}
+
 /// One warp per row, or per segment of a long row.
 fn by_row(
     w: &mut Writer,
@@ -63,10 +74,10 @@ fn by_row(
         Some(length) if length <= warp_elements => length,
         _ => warp_elements,
     };
-    let segments = inner.clone().ceil_div(segment.max(1));
+    let rows = Rows { outer, inner, segment, segments: inner.clone().ceil_div(segment.max(1)) };
     let padded = (segment as u32).next_multiple_of(LANES).max(LANES);
-    let items_per_warp = if segments == Expr::Const(1) { (warp_elements as u32 / padded).max(1) } else { 1 };
-    let items = Expr::product(outer) * segments.clone();
+    let items_per_warp = if rows.segments == Expr::Const(1) { (warp_elements as u32 / padded).max(1) } else { 1 };
+    let items = Expr::product(outer) * rows.segments.clone();
     let items_per_block = items_per_warp * target.warps;
 
     let lane = w.special("%tid.x");
@@ -74,31 +85,20 @@ fn by_row(
     let block = w.special("%ctaid.x");
     let first_item = w.mad(&block, &items_per_block.into(), &warp);
     let item_count = if outer.is_empty() { w.parameter(&items) } else { w.size(&items) };
-    let certain = items.as_const().is_some_and(|n| n % i64::from(items_per_block) == 0) && !outer.is_empty();
+    let all_exist = items.as_const().is_some_and(|n| n % i64::from(items_per_block) == 0) && !outer.is_empty();
     let mut outcome = Ok(());
     w.count(&0.into(), &items_per_block.into(), &target.warps.into(), |w, round| {
         let item = w.add(&first_item, round);
-        let guard = (!certain).then(|| w.compare("lt.u32", &item, &item_count));
-        w.when(guard.as_ref(), |w| {
-            outcome = row(w, outer, inner, segment, &segments, &item, &lane, body);
-        });
+        let guard = (!all_exist).then(|| w.compare("lt.u32", &item, &item_count));
+        w.when(guard.as_ref(), |w| outcome = row(w, &rows, &item, &lane, body));
     });
     outcome?;
     Ok(items.ceil_div(i64::from(items_per_block)))
 }
 
 /// One row or segment, computed by one warp: full warps of elements, then the remainder.
-#[expect(clippy::too_many_arguments, reason = "the geometry of one call site")]
-fn row(
-    w: &mut Writer,
-    outer: &[Expr],
-    inner: &Expr,
-    segment: i64,
-    segments: &Expr,
-    item: &Int,
-    lane: &Int,
-    body: &mut impl Body,
-) -> Result<(), CodegenError> {
+fn row(w: &mut Writer, rows: &Rows<'_>, item: &Int, lane: &Int, body: &mut impl Body) -> Result<(), CodegenError> {
+    let &Rows { outer, inner, segment, ref segments } = rows;
     let (line, part) = if outer.is_empty() {
         (Int::Known(0), item.clone())
     } else {
@@ -118,29 +118,34 @@ fn row(
     let (rounds, rest) = w.div_rem(&length, &LANES.into());
     let first = w.add(&start, lane);
     let state = body.row(w, &indices, &first)?;
-    let mut outcome = Ok(());
-    if rounds.is(0) || (rounds.is(1) && rest.is(0)) {
-        if rounds.is(1) {
-            return body.element(w, &state, &first);
-        }
-        let guard = w.compare("lt.u32", lane, &rest);
-        w.when(Some(&guard), |w| outcome = body.element(w, &state, &first));
-        return outcome;
+    if rounds.is(1) && rest.is(0) {
+        return body.element(w, &state, &first);
+    }
+    if rounds.is(0) {
+        return remainder(w, lane, &rest, |w| body.element(w, &state, &first));
     }
     let at = Int::Reg(w.variable(&first));
+    let mut outcome = Ok(());
     w.count(&0.into(), &rounds, &1.into(), |w, _| {
         outcome = body.element(w, &state, &at);
         body.advance(w, &state);
         w.emit("add.s32", [at.operand(), at.operand(), LANES.into()]);
     });
     outcome?;
-    if !rest.is(0) {
-        let mut outcome = Ok(());
-        let guard = w.compare("lt.u32", lane, &rest);
-        w.when(Some(&guard), |w| outcome = body.element(w, &state, &at));
-        outcome?;
-    }
-    Ok(())
+    if rest.is(0) { Ok(()) } else { remainder(w, lane, &rest, |w| body.element(w, &state, &at)) }
+}
+
+/// The last elements of a row: the first `rest` lanes compute one each.
+fn remainder(
+    w: &mut Writer,
+    lane: &Int,
+    rest: &Int,
+    element: impl FnOnce(&mut Writer) -> Result<(), CodegenError>,
+) -> Result<(), CodegenError> {
+    let guard = w.compare("lt.u32", lane, rest);
+    let mut outcome = Ok(());
+    w.when(Some(&guard), |w| outcome = element(w));
+    outcome
 }
 
 /// Writes the kernel that runs `body` once at every index of `dims`. `elements` is the number of
@@ -192,14 +197,12 @@ fn each(
     let block = w.special("%ctaid.x");
     let thread = w.mad(&warp, &LANES.into(), &lane);
     let first = w.mad(&block, &elements.into(), &thread);
-    let certain = count.as_const().is_some_and(|n| n % i64::from(elements) == 0);
+    let all_exist = count.as_const().is_some_and(|n| n % i64::from(elements) == 0);
     let mut outcome = Ok(());
     w.count(&0.into(), &elements.into(), &threads.into(), |w, round| {
         let element = w.add(&first, round);
-        let guard = (!certain).then(|| w.compare("lt.u32", &element, &total));
-        w.when(guard.as_ref(), |w| {
-            outcome = visit(w, &element);
-        });
+        let guard = (!all_exist).then(|| w.compare("lt.u32", &element, &total));
+        w.when(guard.as_ref(), |w| outcome = visit(w, &element));
     });
     outcome?;
     Ok(count.clone().ceil_div(i64::from(elements)))

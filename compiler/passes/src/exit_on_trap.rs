@@ -14,7 +14,7 @@
 //! unchanged.
 
 use crate::code::{Code, at, rebuild};
-use crate::fence_memory::{FAULT_WORD, OTHER, STAYS, TOO_SMALL};
+use crate::fence_memory::{FAULT_WORD, OTHER, OUTSIDE, TOO_SMALL};
 use crate::module_facts::Dialect;
 use crate::preemptible::visit_statements;
 use atoll_kgraph::target::fault_word;
@@ -64,9 +64,11 @@ fn replace_traps(function: &mut Function, store: &str) {
     });
 }
 
+/// Emits the store of the fault and the exit. The predicate of a trap tells its cause: each check
+/// of the fence has a reserved register, and every other trap is the kernel's own.
 fn exit(guard: Option<&Guard>, store: &str, code: &mut Code) {
     let value: Operand = match guard.map(|guard| guard.predicate.as_str()) {
-        Some(STAYS) => OTHER.into(),
+        Some(OUTSIDE) => OTHER.into(),
         Some(TOO_SMALL) => (fault_word::OUTSIDE as i64).into(),
         _ => (fault_word::TRAP as i64).into(),
     };

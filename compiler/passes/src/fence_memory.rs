@@ -15,9 +15,10 @@
 //! - Store or load in the form [`FenceForm::Trap`]: the address stays. A check before the
 //!   access traps if the address lies neither in the region nor, for a load, in the constants; the
 //!   host target lowers the comparisons as one instruction.
-//! - Store or load in the form [`FenceForm::Exit`]: as in that form, with one range for loads and
-//!   stores, since constants of a tenant are in its region on a GPU. An address that is not a multiple
-//!   of the size of the access counts as outside. `exit_on_trap` replaces the trap.
+//! - Store or load in the form [`FenceForm::Exit`]: as in the form [`FenceForm::Trap`], with one
+//!   range for loads and stores, since constants of a tenant are in its region on a GPU. An address
+//!   that is not a multiple of the size of the access counts as outside. `exit_on_trap` replaces the
+//!   trap.
 //! - Shared, local and constant memory: the address becomes
 //!   `variable + min(address − variable, size − bytes)`, where `variable` is the variable that the
 //!   address is derived from. If the offset is known to fit, no code is added. In the form
@@ -58,7 +59,7 @@ use atoll_ptx::{
     Function, FunctionKind, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable,
 };
 use bounds::Fixes;
-pub(crate) use bounds::{OTHER, STAYS, TOO_SMALL};
+pub(crate) use bounds::{OTHER, OUTSIDE, TOO_SMALL};
 use plan::{FunctionPlan, plans};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -311,7 +312,7 @@ fn offset(kernel: &Function) -> u64 {
 }
 
 /// Checks that the appended parameters fit.
-fn fits(kernel: &Function, dialect: Dialect, form: FenceForm) -> Result<(), NotFenced> {
+fn check_parameters(kernel: &Function, dialect: Dialect, form: FenceForm) -> Result<(), NotFenced> {
     let exits = form == FenceForm::Exit;
     let appended = if exits { fence_params::BYTES_WITH_FAULT_WORD } else { fence_params::BYTES };
     let (bytes, limit) = (offset(kernel).saturating_add(appended.into()), dialect.params_bytes_max());

@@ -46,9 +46,9 @@ pub struct BoundLaunch {
 
 /// Checks a launch and resolves its addresses. `range` returns the address of a range of device
 /// memory, given by its offset and size in bytes. `find` returns the address of an epoch word that
-/// lies outside device memory. It is asked only for the word of the launch's own task: where others
-/// were, there may be buffers now. The other tasks of a padded launch read their words in device
-/// memory, where they are raised, too.
+/// lies outside device memory. It is asked only for the word of the launch's own task, because the
+/// offset of another word may belong to a buffer now. The other tasks of a padded launch read their
+/// words in device memory, where they are raised as well.
 ///
 /// # Errors
 /// The launch does not fit its kernel, or names memory outside the device.
@@ -64,22 +64,11 @@ pub fn bind_launch(
     // The driver accepts only the declared parameters.
     let bytes = facts.params_bytes as usize;
     let mut block = ParamBlock::from_bytes(&params[..bytes]);
-    let (base, are_absolute) = (range(0, 0).unwrap_or_default(), record.address_slots.are_absolute());
-    let offset_of = |value: u64| if are_absolute { value.checked_sub(base) } else { Some(value) };
-    if let Some(offset) = facts.preempt_offset {
-        slot_of(record, offset + preempt_params::EPOCH_WORD)?;
-    }
-    let tells = facts.preempt_offset.filter(|_| record.preemptible == 1);
-    if let Some(offset) = tells {
-        let progress = block.get(slot_of(record, offset + preempt_params::PROGRESS)?).and_then(offset_of);
-        let progress = progress.ok_or(Refusal::PreemptWords)?;
-        let words = [record.epoch_word.0, record.evicted_word.0];
-        let are_words = words.into_iter().all(|word| word.is_multiple_of(4) && range(word, 4).is_some());
-        if !are_words || range(progress, blocks).is_none() {
-            return Err(Refusal::PreemptWords);
-        }
-    }
-    let evicted_slot = tells.map(|offset| slot_of(record, offset + preempt_params::EVICTED_WORD)).transpose()?;
+    let base = range(0, 0).unwrap_or_default();
+    let offset_of =
+        |value: u64| if record.address_slots.are_absolute() { value.checked_sub(base) } else { Some(value) };
+    let offset_in = |slot| block.get(slot).and_then(offset_of);
+    let evicted_slot = check_words(record, facts, blocks, offset_in, |at, bytes| range(at, bytes).is_some())?;
     let own_word = |offset: u64| find(record.epoch_word).filter(|_| offset == record.epoch_word.0);
     let address = |offset: u64| own_word(offset).or_else(|| range(offset, 0));
     relocate(&mut block, bytes, &record.address_slots, |value| address(offset_of(value)?))?;
@@ -88,10 +77,34 @@ pub fn bind_launch(
     Ok(BoundLaunch { params: LaunchParams { block, bytes }, blocks, evicted_slot, fault_slot })
 }
 
+/// Checks the words and the progress map of a launch whose kernel was made preemptible. `offset_in`
+/// returns the device offset in a parameter slot. Returns the slot of the evicted word if the
+/// launch reports early exits.
+fn check_words(
+    record: &LaunchRecord,
+    facts: &KernelFacts,
+    blocks: u64,
+    offset_in: impl Fn(usize) -> Option<u64>,
+    is_inside: impl Fn(u64, u64) -> bool,
+) -> Result<Option<usize>, Refusal> {
+    let Some(appended) = facts.preempt_offset else { return Ok(None) };
+    slot_of(record, appended + preempt_params::EPOCH_WORD)?;
+    if record.preemptible != 1 {
+        return Ok(None);
+    }
+    let progress = slot_of(record, appended + preempt_params::PROGRESS)?;
+    let progress = offset_in(progress).ok_or(Refusal::PreemptWords)?;
+    let is_word = |word: u64| word.is_multiple_of(4) && is_inside(word, 4);
+    if !is_word(record.epoch_word.0) || !is_word(record.evicted_word.0) || !is_inside(progress, blocks) {
+        return Err(Refusal::PreemptWords);
+    }
+    slot_of(record, appended + preempt_params::EVICTED_WORD).map(Some)
+}
+
 /// The slot of the address of the fault word.
 fn fault_slot(at: u32, params_bytes: usize) -> Result<usize, Refusal> {
     let fits = at.is_multiple_of(8) && at as usize + 8 <= params_bytes;
-    if fits { Ok((at / 8) as usize) } else { Err(Refusal::PreemptWords) }
+    if fits { Ok((at / 8) as usize) } else { Err(Refusal::FaultWord) }
 }
 
 /// The slot of a parameter that the passes appended. It must be marked as an address.
@@ -174,7 +187,7 @@ mod tests {
         let range = |at: u64, _: u64| Some(BASE + at);
         let bound = |fence| bind_launch(&record, &params, &KernelFacts { fence, ..facts.clone() }, 0, range, |_| None);
         assert_eq!(bound(None).unwrap().fault_slot, None);
-        assert!(bound(fence(0)).is_err(), "behind the parameters");
+        assert_eq!(bound(fence(0)).unwrap_err(), Refusal::FaultWord, "behind the parameters");
         let facts = KernelFacts { params_bytes: 48, fence: fence(0), ..facts.clone() };
         let params: Vec<u8> = params.iter().copied().chain([0; 8]).collect();
         assert_eq!(bind_launch(&record, &params, &facts, 0, range, |_| None).unwrap().fault_slot, Some(5));

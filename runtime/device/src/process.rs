@@ -120,7 +120,8 @@ pub trait KeptService: Debug + Send {
     /// If it cannot be started.
     fn ensure(&self) -> Result<(), DeviceError>;
 
-    /// Whether a process that uses the device is a client, as far as the service tells.
+    /// Whether a process that uses the device is a client. If the service has clients but cannot
+    /// tell which processes they are, the answer is yes.
     ///
     /// # Errors
     /// If the service does not answer.

@@ -47,7 +47,8 @@ pub struct LaunchRecord {
     pub address_slots: AddressSlots,
     /// Offset of the launch's evicted word, which is 0 when the launch is submitted.
     pub evicted_word: DeviceOffset,
-    /// Offset of the task's epoch word, for devices that check it between blocks.
+    /// Offset of the task's epoch word. A device checks the word between blocks, or gives kernels
+    /// the address of a copy that they read faster.
     pub epoch_word: DeviceOffset,
     /// The epoch under which the launch is issued.
     pub epoch: Epoch,

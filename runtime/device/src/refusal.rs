@@ -32,9 +32,12 @@ pub enum Refusal {
     /// The launch asks for too little or too much shared memory.
     #[error("less shared memory than the kernel declares or more than a compute unit has")]
     Shared,
-    /// The preemption parameters name memory outside the device.
-    #[error("the epoch word, evicted word or progress map lies outside the device's memory")]
+    /// The preemption parameters are no addresses, or not in the device's memory.
+    #[error("the launch names no epoch word, evicted word and progress map in the device's memory")]
     PreemptWords,
+    /// The parameter for the address of the fault word lies outside the parameter block.
+    #[error("the kernel's parameters have no place for the address of the fault word")]
+    FaultWord,
 }
 
 /// Checks a launch against its kernel. Returns the number of blocks in its grid.

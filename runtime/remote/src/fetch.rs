@@ -35,10 +35,13 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 
 /// Why an attempt failed.
 enum Failed {
-    /// Another attempt may succeed.
+    /// No complete answer arrived; another attempt may succeed.
     Again(String),
-    /// The object differs from the listing, or is gone: list again.
-    Changed(String),
+    /// The digest is not the stated one; another attempt may succeed.
+    Digest {
+        found: String,
+        stated: String,
+    },
     Final(RemoteError),
 }
 
@@ -58,6 +61,7 @@ pub(crate) struct Client {
 }
 
 /// A request: the path and the query, both encoded.
+#[derive(Clone)]
 struct Target {
     origin: String,
     path: String,
@@ -92,38 +96,39 @@ impl Client {
 
     /// All objects of the repository.
     pub(crate) fn list(&self) -> Result<Vec<Object>, RemoteError> {
-        let Location::Bucket { prefix, .. } = &self.location else {
-            let target = self.target(MANIFEST);
-            let text = self.text(&target)?;
-            let wrong = |reason| RemoteError::Listing { url: target.url(), reason };
-            return listing::manifest(&text).map_err(wrong);
-        };
-        let (mut objects, mut next) = (Vec::new(), None::<String>);
+        match &self.location {
+            Location::Folder { .. } => {
+                let target = self.target(MANIFEST);
+                let wrong = |reason| RemoteError::Listing { url: target.url(), reason };
+                listing::manifest(&self.text(&target)?).map_err(wrong)
+            }
+            Location::Bucket { endpoint, bucket, prefix, .. } => {
+                self.list_bucket(&in_bucket(endpoint, bucket, ""), prefix)
+            }
+        }
+    }
+
+    /// Reads all pages of the listing of a bucket.
+    fn list_bucket(&self, bucket: &Target, prefix: &str) -> Result<Vec<Object>, RemoteError> {
+        let (mut objects, mut token) = (Vec::new(), None::<String>);
         let mut tokens: BTreeSet<[u8; 32]> = BTreeSet::new();
         loop {
-            let mut parts = vec![("encoding-type", "url".to_owned()), ("list-type", "2".to_owned())];
-            parts.push(("max-keys", "1000".to_owned()));
-            parts.push(("prefix", prefix.clone()));
-            parts.extend(next.take().map(|next| ("continuation-token", next)));
-            // Signatures require that parameters are sorted.
-            parts.sort_unstable();
-            let pairs: Vec<String> = parts.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-            let target = Target { query: pairs.join("&"), ..self.bucket("") };
+            let target = Target { query: page_query(prefix, token), ..bucket.clone() };
             let text = self.text(&target)?;
             let wrong = |reason| RemoteError::Listing { url: target.url(), reason };
             let text = String::from_utf8(text).map_err(|_| wrong("it is not UTF-8".into()))?;
-            let Page { objects: more, next: following } = listing::page(&text, prefix).map_err(wrong)?;
+            let Page { objects: more, next } = listing::page(&text, prefix).map_err(wrong)?;
             objects.extend(more);
-            next = following;
-            let Some(token) = next.as_ref().filter(|_| objects.len() <= listing::OBJECTS_MAX) else {
+            let Some(next) = next.filter(|_| objects.len() <= listing::OBJECTS_MAX) else {
                 return Ok(objects);
             };
-            if !tokens.insert(Sha256::digest(token).into()) {
+            if !tokens.insert(Sha256::digest(&next).into()) {
                 return Err(wrong("it repeats a continuation token".into()));
             }
             if tokens.len() >= PAGES_MAX {
                 return Err(wrong(format!("it has more than {PAGES_MAX} pages")));
             }
+            token = Some(next);
         }
     }
 
@@ -131,30 +136,30 @@ impl Client {
     /// next attempt asks for the rest. If the file cannot be written, there is no other attempt.
     pub(crate) fn fetch(&self, object: &Object, file: &mut File, path: &Path) -> Result<Fetched, RemoteError> {
         let target = self.target(&object.path);
-        let mut last = String::new();
-        for attempt in 0..ATTEMPTS {
-            self.pause(attempt);
-            match self.attempt(object, &target, file, path) {
-                Ok(()) => return Ok(Fetched::Done),
-                Err(Failed::Changed(what)) => return Ok(Fetched::Changed(what)),
-                Err(Failed::Final(error)) => return Err(error),
-                // A wrong digest is reported below if it is the last failure.
-                Err(Failed::Again(reason)) => {
-                    tracing::debug!(url = target.url(), attempt, reason, "an object has not arrived");
-                    last = reason;
-                }
-            }
-        }
-        if let Some((found, stated)) = last.strip_prefix(WRONG_DIGEST).and_then(|both| both.split_once(' ')) {
-            let (url, found, stated) = (target.url(), found.into(), stated.into());
-            return Err(RemoteError::Digest { url, found, stated });
-        }
-        Err(RemoteError::Lost { url: target.url(), attempts: ATTEMPTS, reason: last })
+        self.repeat(&target, || self.attempt(object, &target, file, path))
     }
 
-    fn attempt(&self, object: &Object, target: &Target, file: &mut File, path: &Path) -> Result<(), Failed> {
-        let local = |error: io::Error| Failed::Final(RemoteError::io(path)(error));
-        let offset = file.seek(SeekFrom::End(0)).map_err(local)?;
+    /// Repeats a request until it succeeds or cannot succeed, at most [`ATTEMPTS`] times.
+    fn repeat<T>(&self, target: &Target, mut request: impl FnMut() -> Result<T, Failed>) -> Result<T, RemoteError> {
+        let mut attempts = 0;
+        loop {
+            self.pause(attempts);
+            attempts += 1;
+            let error = match request() {
+                Ok(answer) => return Ok(answer),
+                Err(Failed::Final(error)) => return Err(error),
+                Err(Failed::Again(reason)) => RemoteError::Lost { url: target.url(), attempts, reason },
+                Err(Failed::Digest { found, stated }) => RemoteError::Digest { url: target.url(), found, stated },
+            };
+            if attempts == ATTEMPTS {
+                return Err(error);
+            }
+            tracing::debug!(%error, "a request is sent again");
+        }
+    }
+
+    /// Asks for the bytes of an object from `offset` on.
+    fn request(&self, object: &Object, target: &Target, offset: u64) -> Result<Response<Body>, Failed> {
         let left = object.bytes.saturating_sub(offset);
         let range = format!("bytes={offset}-");
         let mut plain = Vec::new();
@@ -169,8 +174,13 @@ impl Client {
         if offset > 0 {
             plain.push(("range", range.as_str()));
         }
-        let within = self.options.timeout + Duration::from_secs(left / RATE_MIN);
-        let answer = self.send(target, headers, &plain, within)?;
+        self.send(target, headers, &plain, self.options.timeout + Duration::from_secs(left / RATE_MIN))
+    }
+
+    fn attempt(&self, object: &Object, target: &Target, file: &mut File, path: &Path) -> Result<Fetched, Failed> {
+        let local = |error: io::Error| Failed::Final(RemoteError::io(path)(error));
+        let offset = file.seek(SeekFrom::End(0)).map_err(local)?;
+        let answer = self.request(object, target, offset)?;
         match answer.status().as_u16() {
             200 => file.set_len(0).map_err(local)?,
             206 if begins_at(&answer, offset) => {}
@@ -178,7 +188,7 @@ impl Client {
                 file.set_len(0).map_err(local)?;
                 return Err(Failed::Again("the server sends another range than was asked for".into()));
             }
-            404 | 412 => return Err(Failed::Changed(format!("{} is gone, or another one", object.path))),
+            404 | 412 => return Ok(Fetched::Changed(format!("{} is gone, or another one", object.path))),
             status => return Err(refused(target, status, answer)),
         }
         let stated = object.digest.clone().or_else(|| checksum(&answer));
@@ -189,34 +199,25 @@ impl Client {
         let bytes = file.seek(SeekFrom::End(0)).map_err(local)?;
         if bytes > object.bytes {
             file.set_len(0).map_err(local)?;
-            return Err(Failed::Changed(format!("{} has more than {} bytes", object.path, object.bytes)));
+            return Ok(Fetched::Changed(format!("{} has more than {} bytes", object.path, object.bytes)));
         }
         copied?;
         if bytes < object.bytes {
             return Err(Failed::Again(format!("{bytes} of {} bytes have arrived", object.bytes)));
         }
         file.flush().map_err(local)?;
-        let Some(stated) = stated else { return Ok(()) };
+        let Some(stated) = stated else { return Ok(Fetched::Done) };
         let found = digest(file).map_err(local)?;
         if found == stated {
-            return Ok(());
+            return Ok(Fetched::Done);
         }
         file.set_len(0).map_err(local)?;
-        Err(Failed::Again(format!("{WRONG_DIGEST}{found} {stated}")))
+        Err(Failed::Digest { found, stated })
     }
 
     /// Reads a listing.
     fn text(&self, target: &Target) -> Result<Vec<u8>, RemoteError> {
-        let mut last = String::new();
-        for attempt in 0..ATTEMPTS {
-            self.pause(attempt);
-            match self.text_once(target) {
-                Ok(text) => return Ok(text),
-                Err(Failed::Final(error)) => return Err(error),
-                Err(Failed::Again(reason) | Failed::Changed(reason)) => last = reason,
-            }
-        }
-        Err(RemoteError::Lost { url: target.url(), attempts: ATTEMPTS, reason: last })
+        self.repeat(target, || self.text_once(target))
     }
 
     fn text_once(&self, target: &Target) -> Result<Vec<u8>, Failed> {
@@ -275,7 +276,9 @@ impl Client {
     /// The address of an object, or of the listing of a web server.
     fn target(&self, path: &str) -> Target {
         match &self.location {
-            Location::Bucket { prefix, .. } => self.bucket(&format!("{prefix}{path}")),
+            Location::Bucket { endpoint, bucket, prefix, .. } => {
+                in_bucket(endpoint, bucket, &format!("{prefix}{path}"))
+            }
             Location::Folder { base } => {
                 let begin = base.find("://").map_or(0, |at| at + 3);
                 let split = base[begin..].find('/').map_or(base.len(), |at| begin + at);
@@ -284,16 +287,23 @@ impl Client {
             }
         }
     }
+}
 
-    /// The address of an object of the bucket by its whole name; empty for the bucket.
-    fn bucket(&self, name: &str) -> Target {
-        let (endpoint, bucket) = match &self.location {
-            Location::Bucket { endpoint, bucket, .. } => (endpoint.clone(), bucket.clone()),
-            Location::Folder { base } => (base.clone(), String::new()),
-        };
-        let name = if name.is_empty() { String::new() } else { encoded_path(name) };
-        Target { origin: endpoint, path: format!("/{bucket}{name}"), query: String::new() }
-    }
+/// The address of an object of a bucket by its whole name; empty for the bucket.
+fn in_bucket(endpoint: &str, bucket: &str, name: &str) -> Target {
+    let name = if name.is_empty() { String::new() } else { encoded_path(name) };
+    Target { origin: endpoint.into(), path: format!("/{bucket}{name}"), query: String::new() }
+}
+
+/// The query for a page of the listing of a bucket. Signatures require that parameters are sorted.
+fn page_query(prefix: &str, token: Option<String>) -> String {
+    let mut parts = vec![("encoding-type", "url".to_owned()), ("list-type", "2".to_owned())];
+    parts.push(("max-keys", "1000".to_owned()));
+    parts.push(("prefix", prefix.to_owned()));
+    parts.extend(token.map(|token| ("continuation-token", token)));
+    parts.sort_unstable();
+    let pairs: Vec<String> = parts.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+    pairs.join("&")
 }
 
 /// Copies an answer to a file at `path`. An answer that breaks off may be asked for again; a file
@@ -310,9 +320,6 @@ fn copy(from: &mut impl Read, to: &mut impl Write, path: &Path) -> Result<(), Fa
         to.write_all(&buffer[..count]).map_err(|error| Failed::Final(RemoteError::io(path)(error)))?;
     }
 }
-
-/// Prefix of a reason, followed by the found and the stated digest.
-const WRONG_DIGEST: &str = "wrong digest: ";
 
 fn encoded(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()

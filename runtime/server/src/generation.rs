@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// The input with the tokens of a step.
 const TOKENS: &str = "input_ids";
 
-/// The output of a decoder with the scores of all tokens.
+/// The output of a decoder with the scores of all tokens. If a model has none of this name, its
+/// first output is used.
 const LOGITS: &str = "logits";
 
 /// The output that clients get.
@@ -32,14 +33,14 @@ const TOKENS_DEFAULT: u64 = 16;
 #[serde(deny_unknown_fields)]
 pub(crate) struct GenerationSettings {
     /// Most tokens that a request may ask for; 1024 if absent.
-    #[serde(default = "tokens_max")]
+    #[serde(default = "max_tokens_default")]
     pub(crate) max_tokens: NonZeroU32,
     /// The token that ends an answer; requests may name another one. If absent, answers end after
     /// `max_tokens` of the request.
     pub(crate) end_token: Option<u32>,
 }
 
-fn tokens_max() -> NonZeroU32 {
+fn max_tokens_default() -> NonZeroU32 {
     NonZeroU32::new(1024).unwrap_or(NonZeroU32::MIN)
 }
 
@@ -78,17 +79,17 @@ impl Decoder {
         inputs: &[TensorMetadata],
         outputs: &[TensorMetadata],
     ) -> Result<Decoder, String> {
-        let of_steps = inputs.iter().enumerate().map(|(at, input)| {
+        let contents = inputs.iter().enumerate().map(|(at, input)| {
             let sent = inputs[..at].iter().filter(|before| is_sent(before)).count();
             content(input, sent).map(|content| (content, input.datatype))
         });
-        let of_steps = of_steps.collect::<Result<Vec<_>, String>>()?;
+        let contents = contents.collect::<Result<Vec<_>, String>>()?;
         let tokens = inputs.iter().filter(|input| is_sent(input)).position(|input| input.name == TOKENS);
         let tokens = tokens.ok_or_else(|| {
             format!("generation needs an input `{TOKENS}` with the tokens of a step; the model has {}", names(inputs))
         })?;
-        let by_name = outputs.iter().position(|output| output.name == LOGITS).unwrap_or(0);
-        let logits = outputs.get(by_name).filter(|output| output.shape.len() == 3 && is_float(output.datatype));
+        let index = outputs.iter().position(|output| output.name == LOGITS).unwrap_or(0);
+        let logits = outputs.get(index).filter(|output| output.shape.len() == 3 && is_float(output.datatype));
         let logits = logits.ok_or_else(|| {
             format!(
                 "generation needs an output `{LOGITS}` of floating point with the shape [1, tokens, vocabulary]; the \
@@ -96,10 +97,10 @@ impl Decoder {
                 names(outputs)
             )
         })?;
-        Ok(Decoder { settings, inputs: of_steps, tokens, logits: (by_name, logits.datatype) })
+        Ok(Decoder { settings, inputs: contents, tokens, logits: (index, logits.datatype) })
     }
 
-    /// The inputs that clients send, of those of the model.
+    /// Those inputs of the model that clients send.
     pub(crate) fn client_inputs(inputs: &[TensorMetadata]) -> Vec<TensorMetadata> {
         inputs.iter().filter(|input| is_sent(input)).cloned().collect()
     }
@@ -124,7 +125,7 @@ impl Decoder {
             let reason = format!("{asked} is not in the range of this model, 1 to {most}");
             return Err(ProtocolError::Parameter { name: "max_tokens".into(), reason });
         }
-        let end = parameters.unsigned("end_token")?.or(self.settings.end_token.map(u64::from));
+        let end_token = parameters.unsigned("end_token")?.or(self.settings.end_token.map(u64::from));
         let step = self.prompt(&sent)?;
         Ok(Generation {
             decoder: self.clone(),
@@ -132,8 +133,9 @@ impl Decoder {
             step,
             past: 0,
             generated: Vec::new(),
-            most: asked as usize,
-            end: end.and_then(|end| i64::try_from(end).ok()),
+            max_tokens: asked as usize,
+            // A larger number is no token of any model.
+            end_token: end_token.and_then(|token| i64::try_from(token).ok()),
         })
     }
 
@@ -233,9 +235,9 @@ pub(crate) struct Generation {
     past: usize,
     generated: Vec<i64>,
     /// Most tokens of the answer.
-    most: usize,
+    max_tokens: usize,
     /// The token that ends the answer.
-    end: Option<i64>,
+    end_token: Option<i64>,
 }
 
 impl Generation {
@@ -268,7 +270,7 @@ impl Generation {
         self.past += self.step.len();
         self.step = vec![id];
         self.generated.push(id);
-        Ok(Token { id, is_last: self.generated.len() >= self.most || self.end == Some(id) })
+        Ok(Token { id, is_last: self.generated.len() >= self.max_tokens || self.end_token == Some(id) })
     }
 
     /// The output of the answer: all tokens.

@@ -11,11 +11,15 @@ use std::collections::BTreeSet;
 /// Scratch registers, one set per function: no value outlives its access.
 const ADDRESS: &str = "%atoll_address";
 /// In the form [`FenceForm::Exit`]: the bits of an address that show that it is outside, where
-/// [`STAYS`] holds.
+/// [`OUTSIDE`] holds.
 pub(crate) const OTHER: &str = "%atoll_other";
 const HERE: &str = "%atoll_here";
 const INDEX: &str = "%atoll_index";
-pub(crate) const STAYS: &str = "%atoll_stays";
+/// In the form [`FenceForm::Mask`]: whether a load reads constants, so that its address stays.
+const STAYS: &str = "%atoll_stays";
+/// In the forms that trap: whether an active access lies outside.
+pub(crate) const OUTSIDE: &str = "%atoll_outside";
+/// Whether the dynamic shared array is too small for a single access.
 pub(crate) const TOO_SMALL: &str = "%atoll_too_small";
 
 /// The state shared by all bounded accesses of a function.
@@ -70,43 +74,7 @@ impl Fixes {
         for (position, fix) in fixes.iter().enumerate() {
             // Two operands of one instruction need two registers.
             let result = if position == 0 { ADDRESS } else { HERE };
-            match &fix.bound {
-                Bound::Index(last) => {
-                    let Some(index) = instruction.operands.get_mut(fix.operand) else { continue };
-                    code.emit("min.u32", [INDEX.into(), index.clone(), (*last).into()]);
-                    *index = INDEX.into();
-                }
-                Bound::Region { bytes, is_load } => {
-                    self.regions.insert(*bytes);
-                    self.loads.extend(is_load.then_some(*bytes));
-                    let Some(from) = source(instruction, fix, result, code) else { continue };
-                    if self.form != FenceForm::Mask {
-                        let guard = instruction.guard.as_ref();
-                        match self.form {
-                            FenceForm::Exit => trap_beyond(&from, *bytes, guard, code),
-                            _ => trap_outside(&from, *bytes, *is_load, guard, code),
-                        }
-                        // Assemblers accept literal addresses for local memory only.
-                        if is_absolute(&instruction.operands[fix.operand]) {
-                            instruction.operands[fix.operand] = address(&Name::new(result), 0);
-                        }
-                        continue;
-                    }
-                    into_region(&from, *bytes, *is_load, result, code);
-                    instruction.operands[fix.operand] = address(&Name::new(result), 0);
-                }
-                Bound::Variable { name, space, extent, is_generic, align } => {
-                    if let Extent::Dynamic(bytes) = extent {
-                        self.dynamics.insert(*bytes);
-                    }
-                    let Some(from) = source(instruction, fix, result, code) else { continue };
-                    into_variable(&from, name, (*space, *is_generic), (*extent, *align), result, code);
-                    instruction.operands[fix.operand] = address(&Name::new(result), 0);
-                    if *is_generic {
-                        set_space(instruction, *space);
-                    }
-                }
-            }
+            self.bound(instruction, fix, result, code);
         }
         code.statements[first..].iter_mut().for_each(|operation| operation.origin.line = statement.origin.line);
         // Comments before the instruction move before the operations.
@@ -116,11 +84,52 @@ impl Fixes {
         code.statements.push(statement);
     }
 
+    /// Bounds an operand. If its address changes, `result` is the register of the new one.
+    fn bound(&mut self, instruction: &mut Instruction, fix: &Fix, result: &str, code: &mut Code) {
+        let bounded = || address(&Name::new(result), 0);
+        match &fix.bound {
+            Bound::Index(last) => {
+                let Some(index) = instruction.operands.get_mut(fix.operand) else { return };
+                code.emit("min.u32", [INDEX.into(), index.clone(), (*last).into()]);
+                *index = INDEX.into();
+            }
+            &Bound::Region { bytes, is_load } => {
+                self.regions.insert(bytes);
+                self.loads.extend(is_load.then_some(bytes));
+                let Some(from) = source(instruction, fix, result, code) else { return };
+                let guard = instruction.guard.as_ref();
+                match self.form {
+                    FenceForm::Mask => into_region(&from, bytes, is_load, result, code),
+                    FenceForm::Trap => trap_outside(&from, bytes, is_load, guard, code),
+                    FenceForm::Exit => trap_beyond(&from, bytes, guard, code),
+                }
+                let operand = &mut instruction.operands[fix.operand];
+                // A checked address stays unless it is a literal, which assemblers accept for local
+                // memory only.
+                if self.form == FenceForm::Mask || is_absolute(operand) {
+                    *operand = bounded();
+                }
+            }
+            Bound::Variable { name, space, extent, is_generic, align } => {
+                if let Extent::Dynamic(bytes) = extent {
+                    self.dynamics.insert(*bytes);
+                }
+                let Some(from) = source(instruction, fix, result, code) else { return };
+                into_variable(&from, name, (*space, *is_generic), (*extent, *align), result, code);
+                instruction.operands[fix.operand] = bounded();
+                if *is_generic {
+                    set_space(instruction, *space);
+                }
+            }
+        }
+    }
+
     /// Declares and computes the values that the operations use.
     pub(super) fn declare(&self, prologue: &mut Code) {
         prologue.registers(ScalarType::B64, &[ADDRESS, OTHER, HERE]);
         prologue.registers(ScalarType::B32, &[INDEX]);
-        prologue.registers(ScalarType::Pred, &[STAYS, TOO_SMALL]);
+        let condition = if self.form == FenceForm::Mask { STAYS } else { OUTSIDE };
+        prologue.registers(ScalarType::Pred, &[condition, TOO_SMALL]);
         match self.form {
             FenceForm::Mask => self.declare_masks(prologue),
             FenceForm::Trap => self.declare_limits(prologue),
@@ -208,6 +217,7 @@ fn source(instruction: &Instruction, fix: &Fix, result: &str, code: &mut Code) -
     Some(result.into())
 }
 
+/// Moves an address into the region, unless it is that of a load from the constants.
 fn into_region(from: &Operand, bytes: u64, is_load: bool, result: &str, code: &mut Code) {
     let mask = mask_of(bytes);
     if !is_load {
@@ -229,15 +239,15 @@ fn trap_outside(from: &Operand, bytes: u64, is_load: bool, guard: Option<&Guard>
         let limit = limit.as_str().into();
         code.emit("sub.s64", [OTHER.into(), from.clone(), start.into()]);
         match also {
-            None => code.emit("setp.gt.u64", [STAYS.into(), OTHER.into(), limit]),
-            Some(also) => code.emit("setp.gt.and.u64", [STAYS.into(), OTHER.into(), limit, also]),
+            None => code.emit("setp.gt.u64", [OUTSIDE.into(), OTHER.into(), limit]),
+            Some(also) => code.emit("setp.gt.and.u64", [OUTSIDE.into(), OTHER.into(), limit, also]),
         }
     };
     outside(code, BASE, region_limit_of(bytes), guard.map(made));
     if is_load {
-        outside(code, CONSTANTS, constants_limit_of(bytes), Some(STAYS.into()));
+        outside(code, CONSTANTS, constants_limit_of(bytes), Some(OUTSIDE.into()));
     }
-    code.emit_if(STAYS, "trap", []);
+    code.emit_if(OUTSIDE, "trap", []);
 }
 
 /// Traps if an active access does not lie in the region or is not aligned. An aligned access that
@@ -246,10 +256,10 @@ fn trap_beyond(from: &Operand, bytes: u64, guard: Option<&Guard>, code: &mut Cod
     code.emit("sub.s64", [OTHER.into(), from.clone(), BASE.into()]);
     code.emit("and.b64", [OTHER.into(), OTHER.into(), beyond_of(bytes).as_str().into()]);
     match guard.map(made) {
-        None => code.emit("setp.ne.u64", [STAYS.into(), OTHER.into(), 0.into()]),
-        Some(made) => code.emit("setp.ne.and.u64", [STAYS.into(), OTHER.into(), 0.into(), made]),
+        None => code.emit("setp.ne.u64", [OUTSIDE.into(), OTHER.into(), 0.into()]),
+        Some(made) => code.emit("setp.ne.and.u64", [OUTSIDE.into(), OTHER.into(), 0.into(), made]),
     }
-    code.emit_if(STAYS, "trap", []);
+    code.emit_if(OUTSIDE, "trap", []);
 }
 
 /// Whether an access with a guard is made, as an operand.
@@ -257,6 +267,8 @@ fn made(guard: &Guard) -> Operand {
     if guard.negated { Operand::Not(guard.predicate.clone()) } else { (&guard.predicate).into() }
 }
 
+/// Moves an address into a variable: limits its offset, and rounds it down to a multiple of
+/// `align`.
 fn into_variable(
     from: &Operand,
     name: &Name,

@@ -1,4 +1,5 @@
-//! What may destroy the context of a GPU besides accesses to memory, and is refused therefore.
+//! Instructions and calls that may destroy the context of a GPU, besides accesses to memory. The
+//! form [`FenceForm::Exit`](crate::FenceForm::Exit) rejects them.
 
 use super::NotFenced;
 use crate::preemptible::callees;
@@ -7,8 +8,10 @@ use atoll_ptx::{Function, Immediate, Instruction, Module, Name, Operand};
 /// Barriers of a block.
 const BARRIERS: i128 = 16;
 
-/// Threads of a warp, and most threads of a block.
+/// Threads of a warp; a barrier waits for a multiple of them.
 const WARP: i128 = 32;
+
+/// Most threads of a block.
 const THREADS_MAX: i128 = 1024;
 
 /// Why an instruction may destroy the context.
@@ -51,7 +54,7 @@ fn is_valid_barrier(instruction: &Instruction) -> bool {
 /// calls, and beyond it is a fault.
 pub(super) fn check_calls(module: &Module, kernel: &Function) -> Result<(), NotFenced> {
     // The functions whose calls are being followed, each with the calls that are left.
-    let mut chain: Vec<(Name, Vec<Name>)> = vec![(kernel.name.clone(), called(kernel)?)];
+    let mut chain: Vec<(Name, Vec<Name>)> = vec![(kernel.name.clone(), callees_of(kernel)?)];
     let mut done: Vec<Name> = Vec::new();
     while let Some((_, left)) = chain.last_mut() {
         let Some(next) = left.pop() else {
@@ -62,13 +65,13 @@ pub(super) fn check_calls(module: &Module, kernel: &Function) -> Result<(), NotF
             return Err(NotFenced::Recursion { function: next.to_string() });
         }
         if let Some(function) = module.function(&next).filter(|_| !done.contains(&next)) {
-            chain.push((next, called(function)?));
+            chain.push((next, callees_of(function)?));
         }
     }
     Ok(())
 }
 
-fn called(function: &Function) -> Result<Vec<Name>, NotFenced> {
+fn callees_of(function: &Function) -> Result<Vec<Name>, NotFenced> {
     let Some(body) = &function.body else { return Ok(Vec::new()) };
     // A call of an unknown function is refused with its name elsewhere.
     Ok(callees(body).unwrap_or_default().into_iter().map(|(name, _)| name).collect())

@@ -1,7 +1,7 @@
 //! Decides which operands of each function have to be bounded, and which kernels cannot be fenced.
 
 use super::undefined::undefined;
-use super::{MODIFIERS, NotFenced, RESERVED, Rule, TABLE, fits, gpu};
+use super::{MODIFIERS, NotFenced, RESERVED, Rule, TABLE, check_parameters, gpu};
 use crate::effects::memory::{Act, MemoryAct, act};
 use crate::effects::{Access, Opaque, Root, Trace};
 use crate::module_facts::Dialect;
@@ -10,8 +10,8 @@ use crate::preemptible::reachable_functions;
 use crate::virtual_registers::with_fixed_signature;
 use atoll_ptx::analysis::{Cfg, Code, Liveness, StatementId};
 use atoll_ptx::{
-    AddressBase, Function, FunctionKind, Instruction, Module, Name, Operand, ScalarType, StateSpace, StatementKind,
-    Variable,
+    Address, AddressBase, Function, FunctionKind, Instruction, Module, Name, Operand, ScalarType, StateSpace,
+    Statement, StatementKind, Variable,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub(super) struct Fix {
 /// The base of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
-    /// A 64-bit register, or none.
+    /// A 64-bit register, or a literal address.
     Wide,
     /// A 32-bit register.
     Narrow,
@@ -112,7 +112,7 @@ fn plan(
     if dialect.address_bits != 64 {
         return Err(NotFenced::AddressSize(dialect.address_bits));
     }
-    fits(kernel, dialect, form)?;
+    check_parameters(kernel, dialect, form)?;
     if form == FenceForm::Exit {
         gpu::check_calls(module, kernel)?;
     }
@@ -120,15 +120,14 @@ fn plan(
         Opaque::Callee { name, line } => NotFenced::UnknownCallee { callee: name, line },
         Opaque::TooComplex => NotFenced::TooComplex,
     })?;
-    let mut planner = Planner { undefined: undefined(&trace), trace, form };
+    let mut planner = Planner { module, undefined: undefined(&trace), trace, form };
     let mut plans = Plans::new();
     for function in 0..planner.trace.function_count() {
         let name = planner.trace.code(function).function().name.clone();
         if planner.trace.code(function).function().kind == FunctionKind::Func && fixed.contains(&name) {
             return Err(NotFenced::FunctionAddress { function: name.to_string() });
         }
-        let plan = planner.function(module, function)?;
-        plans.insert(name, plan);
+        plans.insert(name, planner.function(function)?);
     }
     Ok(plans)
 }
@@ -151,9 +150,8 @@ fn initial(code: &Code<'_>) -> Result<Vec<(Name, ScalarType)>, NotFenced> {
     if let Some((line, name)) = declared.chain(in_body).find(|(_, name)| name.starts_with(RESERVED)) {
         return Err(NotFenced::Register { register: name.to_string(), line });
     }
-    let unclear = |_| NotFenced::TooComplex;
     let cfg = Cfg::of(code).map_err(|_| NotFenced::TooComplex)?;
-    let live = Liveness::of(code, &cfg).map_err(unclear)?;
+    let live = Liveness::of(code, &cfg).map_err(|_| NotFenced::TooComplex)?;
     let mut found = Vec::new();
     for register in live.live_in(cfg.entry()).map(|id| code.register(id)) {
         let is_parameter = code.function().params.iter().any(|p| p.space == StateSpace::Reg && p.name == register.name);
@@ -167,220 +165,188 @@ fn initial(code: &Code<'_>) -> Result<Vec<(Name, ScalarType)>, NotFenced> {
     Ok(found)
 }
 
+/// An instruction of a function that is planned.
+#[derive(Clone, Copy)]
+struct Site<'m> {
+    /// The index of the function; the kernel is 0.
+    function: usize,
+    statement: StatementId,
+    instruction: &'m Instruction,
+    line: u32,
+}
+
+impl Site<'_> {
+    /// The instruction has no fence; `what` tells why and follows its name.
+    fn refused(&self, what: impl Into<String>) -> NotFenced {
+        NotFenced::Instruction { instruction: self.instruction.dotted(), what: what.into(), line: self.line }
+    }
+}
+
 struct Planner<'m> {
+    module: &'m Module,
     trace: Trace<'m>,
     undefined: Vec<Vec<bool>>,
     form: FenceForm,
 }
 
 impl<'m> Planner<'m> {
-    fn function(&mut self, module: &'m Module, function: usize) -> Result<FunctionPlan, NotFenced> {
+    fn function(&mut self, function: usize) -> Result<FunctionPlan, NotFenced> {
         let mut plan = FunctionPlan { initial: initial(self.trace.code(function))?, ..FunctionPlan::default() };
-        let instructions: Vec<(StatementId, &'m Instruction, u32)> = {
-            let code = self.trace.code(function);
-            code.statements().filter_map(|(id, s)| Some((id, s.instruction()?, s.origin.line))).collect()
+        let sites: Vec<Site<'m>> = {
+            let statements = self.trace.code(function).statements();
+            let site = |(statement, s): (StatementId, &'m Statement)| {
+                Some(Site { function, statement, instruction: s.instruction()?, line: s.origin.line })
+            };
+            statements.filter_map(site).collect()
         };
-        for (id, instruction, line) in instructions {
-            let fixes = self.instruction(module, function, id, instruction, line)?;
+        for site in sites {
+            let fixes = self.instruction(site)?;
             if !fixes.is_empty() {
-                plan.fixes.insert(id, fixes);
+                plan.fixes.insert(site.statement, fixes);
             }
         }
         Ok(plan)
     }
 
-    fn instruction(
-        &mut self,
-        module: &'m Module,
-        function: usize,
-        id: StatementId,
-        instruction: &Instruction,
-        line: u32,
-    ) -> Result<Vec<Fix>, NotFenced> {
-        let dotted = instruction.dotted();
+    fn instruction(&mut self, site: Site<'m>) -> Result<Vec<Fix>, NotFenced> {
+        let instruction = site.instruction;
         if self.form == FenceForm::Exit
             && let Some(what) = gpu::hazard(instruction)
         {
-            return Err(NotFenced::Instruction { instruction: dotted, what: format!(" ({what})"), line });
+            return Err(site.refused(format!(" ({what})")));
         }
+        let dotted = instruction.dotted();
         let is_row = |name: &str| dotted == name || dotted.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
         let Some((_, rule)) = TABLE.iter().find(|(name, _)| is_row(name)) else {
-            return if only_computes(instruction) {
-                Ok(Vec::new())
-            } else {
-                let what = match act(instruction) {
-                    Act::Unsupported(what) => format!(" ({what})"),
-                    _ => String::new(),
-                };
-                Err(NotFenced::Instruction { instruction: dotted, what, line })
+            return match act(instruction) {
+                _ if only_computes(instruction) => Ok(Vec::new()),
+                Act::Unsupported(what) => Err(site.refused(format!(" ({what})"))),
+                _ => Err(site.refused("")),
             };
         };
         let bounds_address = matches!(rule, Rule::BoundAddress | Rule::BoundCopy | Rule::BoundRow(..));
         if let Some(modifier) = instruction.modifiers.iter().find(|m| bounds_address && !is_known(m)) {
-            let what = format!(": unknown modifier `.{modifier}`");
-            return Err(NotFenced::Instruction { instruction: dotted, what, line });
+            return Err(site.refused(format!(": unknown modifier `.{modifier}`")));
         }
-        match rule {
+        match *rule {
             Rule::Jump | Rule::Wait => Ok(Vec::new()),
             Rule::Prefetch if self.form == FenceForm::Trap => Ok(Vec::new()),
-            Rule::Prefetch => {
-                let what = " (what it does with addresses outside the region is not specified)".to_owned();
-                Err(NotFenced::Instruction { instruction: dotted, what, line })
-            }
-            Rule::BoundIndex => self.index(function, id, instruction, line),
-            Rule::KnownCallee => known_callee(module, instruction, line).map(|()| Vec::new()),
-            Rule::BoundAddress => self.access(function, id, instruction, line),
-            Rule::BoundCopy => self.copy(function, id, instruction, line),
-            &Rule::BoundRow(operand, bytes) => {
-                self.private(function, id, operand, bytes, Some(StateSpace::Shared), line)
-            }
+            Rule::Prefetch => Err(site.refused(" (what it does with addresses outside the region is not specified)")),
+            Rule::BoundIndex => self.index(site),
+            Rule::KnownCallee => known_callee(self.module, site).map(|()| Vec::new()),
+            Rule::BoundAddress => self.access(site),
+            Rule::BoundCopy => self.copy(site),
+            Rule::BoundRow(operand, bytes) => self.variable(site, operand, bytes, Some(StateSpace::Shared)),
         }
     }
 
-    fn index(
-        &self,
-        function: usize,
-        id: StatementId,
-        instruction: &Instruction,
-        line: u32,
-    ) -> Result<Vec<Fix>, NotFenced> {
-        let code = self.trace.code(function);
-        let table = match instruction.operands.get(1) {
-            Some(Operand::Name(table)) => code.label_at(id, table).map(|at| &code.statement(at).kind),
+    /// Plans a jump through a table of labels.
+    fn index(&self, site: Site<'_>) -> Result<Vec<Fix>, NotFenced> {
+        let code = self.trace.code(site.function);
+        let table = match site.instruction.operands.get(1) {
+            Some(Operand::Name(table)) => code.label_at(site.statement, table).map(|at| &code.statement(at).kind),
             _ => None,
         };
         match table {
             Some(StatementKind::BranchTargets { targets, .. }) if !targets.is_empty() => {
                 Ok(vec![Fix { operand: 0, base: Base::Wide, bound: Bound::Index(targets.len() as u32 - 1) }])
             }
-            _ => Err(NotFenced::EmptyTable { line }),
+            _ => Err(NotFenced::EmptyTable { line: site.line }),
         }
     }
 
-    fn access(
-        &mut self,
-        function: usize,
-        id: StatementId,
-        instruction: &Instruction,
-        line: u32,
-    ) -> Result<Vec<Fix>, NotFenced> {
-        let found = self.trace.accesses.iter().find(|a| (a.function, a.statement) == (function, id)).cloned();
-        let unknown = || NotFenced::Instruction { instruction: instruction.dotted(), what: String::new(), line };
+    fn access(&mut self, site: Site<'_>) -> Result<Vec<Fix>, NotFenced> {
+        let is_here = |access: &&Access| (access.function, access.statement) == (site.function, site.statement);
+        let found = self.trace.accesses.iter().find(is_here).cloned();
+        let unknown = || site.refused("");
         let access = found.ok_or_else(unknown)?;
         let bytes = access.act.bytes.filter(|bytes| bytes.is_power_of_two()).ok_or_else(unknown)?;
         let operand = access.act.address;
         match access.act.space {
-            Some(StateSpace::Param) => self.parameter(function, id, operand, bytes, line),
+            Some(StateSpace::Param) => self.parameter(site, operand, bytes),
             Some(space @ (StateSpace::Shared | StateSpace::Local | StateSpace::Const)) => {
-                self.private(function, id, operand, bytes, Some(space), line)
+                self.variable(site, operand, bytes, Some(space))
             }
-            Some(StateSpace::Global) => self.outside(&access, bytes),
-            None if access.is_private => self.private(function, id, operand, bytes, None, line),
-            None if self.trace.may_be_private(&access) => Err(NotFenced::GenericAddress { line }),
-            None => self.outside(&access, bytes),
+            Some(StateSpace::Global) => self.global(site, &access, bytes),
+            None if access.is_private => self.variable(site, operand, bytes, None),
+            None if self.trace.may_be_private(&access) => Err(NotFenced::GenericAddress { line: site.line }),
+            None => self.global(site, &access, bytes),
             Some(_) => Err(unknown()),
         }
     }
 
-    /// Plans an access to global memory.
-    fn outside(&mut self, access: &Access, bytes: u64) -> Result<Vec<Fix>, NotFenced> {
+    /// Plans an access to global memory: to the region, or a load from a variable of the module.
+    fn global(&mut self, site: Site<'_>, access: &Access, bytes: u64) -> Result<Vec<Fix>, NotFenced> {
         let MemoryAct { writes, address, .. } = access.act;
         let variable = access.targets.iter().flatten().find_map(|&target| match self.trace.root(target) {
             Some(Root::Variable(name)) => Some(name.clone()),
             _ => None,
         });
-        if let Some(variable) = variable {
-            if !writes {
-                return self.private(
-                    access.function,
-                    access.statement,
-                    address,
-                    bytes,
-                    Some(StateSpace::Global),
-                    access.line,
-                );
+        match variable {
+            Some(variable) if writes => {
+                return Err(NotFenced::ModuleVariable { variable: variable.to_string(), line: site.line });
             }
-            return Err(NotFenced::ModuleVariable { variable: variable.to_string(), line: access.line });
+            Some(_) => return self.variable(site, address, bytes, Some(StateSpace::Global)),
+            None => {}
         }
         if writes && self.trace.may_store_private_address(access) {
-            return Err(NotFenced::PrivateAddress { line: access.line });
+            return Err(NotFenced::PrivateAddress { line: site.line });
         }
-        Ok(vec![Fix {
-            operand: address,
-            base: self.base(access.function, access.statement, address),
-            bound: Bound::Region { bytes, is_load: !writes },
-        }])
+        let bound = Bound::Region { bytes, is_load: !writes };
+        Ok(vec![Fix { operand: address, base: self.base(site, address), bound }])
     }
 
-    fn copy(
-        &mut self,
-        function: usize,
-        id: StatementId,
-        instruction: &Instruction,
-        line: u32,
-    ) -> Result<Vec<Fix>, NotFenced> {
-        let unknown = || NotFenced::Instruction { instruction: instruction.dotted(), what: String::new(), line };
-        let bytes = match act(instruction) {
+    fn copy(&mut self, site: Site<'_>) -> Result<Vec<Fix>, NotFenced> {
+        let bytes = match act(site.instruction) {
             Act::Access(MemoryAct { bytes: Some(bytes), .. }) if bytes.is_power_of_two() => bytes,
-            _ => return Err(unknown()),
+            _ => return Err(site.refused("")),
         };
-        let mut fixes = self.private(function, id, 0, bytes, Some(StateSpace::Shared), line)?;
-        fixes.push(Fix { operand: 1, base: self.base(function, id, 1), bound: Bound::Region { bytes, is_load: true } });
+        let mut fixes = self.variable(site, 0, bytes, Some(StateSpace::Shared))?;
+        fixes.push(Fix { operand: 1, base: self.base(site, 1), bound: Bound::Region { bytes, is_load: true } });
         Ok(fixes)
     }
 
     /// Checks that parameters are accessed by name and within their size.
-    fn parameter(
-        &self,
-        function: usize,
-        id: StatementId,
-        operand: usize,
-        bytes: u64,
-        line: u32,
-    ) -> Result<Vec<Fix>, NotFenced> {
-        let code = self.trace.code(function);
-        let named = match code.instruction(id).and_then(|i| i.operands.get(operand)) {
-            Some(Operand::Address(address)) => match &address.base {
-                AddressBase::Name(name) => code.variable_at(id, name).map(|variable| (variable, address.offset)),
-                AddressBase::Absolute(_) => None,
-            },
+    fn parameter(&self, site: Site<'_>, operand: usize, bytes: u64) -> Result<Vec<Fix>, NotFenced> {
+        let code = self.trace.code(site.function);
+        let named = match site.instruction.operands.get(operand) {
+            Some(Operand::Address(Address { base: AddressBase::Name(name), offset })) => {
+                code.variable_at(site.statement, name).map(|variable| (variable, *offset))
+            }
             _ => None,
         };
         match named {
             Some((variable, offset)) if fits_within(variable, (offset, offset), bytes) => {
                 let is_aligned = self.align(bytes) == 1 || is_aligned(variable, offset, bytes);
-                let alignment = || NotFenced::Alignment { variable: variable.name.to_string(), line };
+                let alignment = || NotFenced::Alignment { variable: variable.name.to_string(), line: site.line };
                 if is_aligned { Ok(Vec::new()) } else { Err(alignment()) }
             }
-            _ => Err(NotFenced::ParameterAddress { line }),
+            _ => Err(NotFenced::ParameterAddress { line: site.line }),
         }
     }
 
-    /// Plans an access to a shared, local or constant variable; `space` is `None` for a generic
+    /// Plans an access to a variable of the kernel or its module; `space` is `None` for a generic
     /// address.
-    fn private(
+    fn variable(
         &mut self,
-        function: usize,
-        id: StatementId,
+        site: Site<'_>,
         operand: usize,
         bytes: u64,
         space: Option<StateSpace>,
-        line: u32,
     ) -> Result<Vec<Fix>, NotFenced> {
         let name = space.map_or("private", StateSpace::as_str);
-        let unknown = || NotFenced::UnknownVariable { space: name.to_owned(), line };
-        let address = self.trace.address(function, id, operand);
+        let unknown = || NotFenced::UnknownVariable { space: name.to_owned(), line: site.line };
+        let address = self.trace.address(site.function, site.statement, operand);
         let (variable, range) = address.and_then(|address| self.trace.variable(&address)).ok_or_else(unknown)?;
         // The name must refer to the same variable here.
-        let visible = self.trace.code(function).variable_at(id, &variable.name);
+        let visible = self.trace.code(site.function).variable_at(site.statement, &variable.name);
         if space.is_some_and(|space| space != variable.space) || !visible.is_none_or(|v| std::ptr::eq(v, variable)) {
             return Err(unknown());
         }
         if visible.is_none() && !self.trace.is_of_module(variable) {
             return Err(unknown());
         }
-        let is_proven =
-            !self.is_undefined(function, id) && range.is_some_and(|range| fits_within(variable, range, bytes));
+        let is_proven = !self.is_undefined(site) && range.is_some_and(|range| fits_within(variable, range, bytes));
         // In the form for GPUs, an address also has to be aligned.
         let align = self.align(bytes);
         let is_one = range.is_some_and(|(low, high)| low == high && is_aligned(variable, low, bytes));
@@ -389,7 +355,7 @@ impl<'m> Planner<'m> {
         }
         // An address that is rounded down must not leave a variable in memory of all tenants.
         if align > 1 && variable.space == StateSpace::Global && !is_aligned(variable, 0, bytes) {
-            return Err(NotFenced::Alignment { variable: variable.name.to_string(), line });
+            return Err(NotFenced::Alignment { variable: variable.name.to_string(), line: site.line });
         }
         let extent = match variable.bytes() {
             _ if is_proven => Extent::Inside,
@@ -399,7 +365,7 @@ impl<'m> Planner<'m> {
         };
         let (name, space, is_generic) = (variable.name.clone(), variable.space, space.is_none());
         let bound = Bound::Variable { name, space, extent, is_generic, align };
-        Ok(vec![Fix { operand, base: self.base(function, id, operand), bound }])
+        Ok(vec![Fix { operand, base: self.base(site, operand), bound }])
     }
 
     /// The multiple to which the address of an access of `bytes` bytes is rounded down.
@@ -408,25 +374,24 @@ impl<'m> Planner<'m> {
     }
 
     /// The base of an operand's address.
-    fn base(&self, function: usize, id: StatementId, operand: usize) -> Base {
-        let code = self.trace.code(function);
-        let Some(Operand::Address(address)) = code.instruction(id).and_then(|i| i.operands.get(operand)) else {
+    fn base(&self, site: Site<'_>, operand: usize) -> Base {
+        let code = self.trace.code(site.function);
+        let Some(Operand::Address(Address { base: AddressBase::Name(name), .. })) =
+            site.instruction.operands.get(operand)
+        else {
             return Base::Wide;
         };
-        match &address.base {
-            AddressBase::Absolute(_) => Base::Wide,
-            AddressBase::Name(name) => match code.register_at(id, name).map(|r| code.register(r).ty.bits()) {
-                Some(64) => Base::Wide,
-                Some(_) => Base::Narrow,
-                None => Base::Variable,
-            },
+        match code.register_at(site.statement, name).map(|r| code.register(r).ty.bits()) {
+            Some(64) => Base::Wide,
+            Some(_) => Base::Narrow,
+            None => Base::Variable,
         }
     }
 
-    /// Whether a statement reads a register that may be undefined.
-    fn is_undefined(&self, function: usize, id: StatementId) -> bool {
-        let accesses = self.trace.code(function).accesses(id);
-        accesses.iter().any(|a| a.role.reads() && self.undefined[function][a.register.index()])
+    /// Whether an instruction reads a register that may be undefined.
+    fn is_undefined(&self, site: Site<'_>) -> bool {
+        let accesses = self.trace.code(site.function).accesses(site.statement);
+        accesses.iter().any(|a| a.role.reads() && self.undefined[site.function][a.register.index()])
     }
 }
 
@@ -441,18 +406,14 @@ fn fits_within(variable: &Variable, (low, high): (i64, i64), bytes: u64) -> bool
     low >= 0 && end.zip(variable.bytes()).is_some_and(|(end, size)| end <= size)
 }
 
-fn known_callee(module: &Module, call: &Instruction, line: u32) -> Result<(), NotFenced> {
-    match call.operands.get(1) {
-        Some(Operand::Name(name)) if module.function(name).is_some_and(|f| f.body.is_some()) => Ok(()),
-        other => {
-            let callee = other.map(|operand| format!("{operand:?}")).unwrap_or_default();
-            let callee = match other {
-                Some(Operand::Name(name)) => name.to_string(),
-                _ => callee,
-            };
-            Err(NotFenced::UnknownCallee { callee, line })
-        }
-    }
+fn known_callee(module: &Module, call: Site<'_>) -> Result<(), NotFenced> {
+    let callee = match call.instruction.operands.get(1) {
+        Some(Operand::Name(name)) if module.function(name).is_some_and(|f| f.body.is_some()) => return Ok(()),
+        Some(Operand::Name(name)) => name.to_string(),
+        Some(other) => format!("{other:?}"),
+        None => String::new(),
+    };
+    Err(NotFenced::UnknownCallee { callee, line: call.line })
 }
 
 /// Whether a modifier of an access changes neither its address nor its extent.

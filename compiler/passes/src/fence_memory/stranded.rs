@@ -1,12 +1,13 @@
-//! Removes functions that no kernel reaches and that call fenced ones, which have more parameters.
+//! Functions that no kernel reaches and that call fenced ones. Their calls have no arguments for
+//! the parameters that the fence appends, so they would make the module invalid.
 
 use crate::preemptible::{callees, reachable_functions};
 use crate::virtual_registers::with_fixed_signature;
 use atoll_ptx::{Function, FunctionKind, ItemKind, Module, Name};
 use std::collections::BTreeSet;
 
-/// Removes them. `fenced` are the functions that get more parameters. If the callees of a kernel are
-/// unknown, nothing is removed.
+/// Removes such functions. `fenced` are the functions that get more parameters. If the callees of a
+/// kernel are unknown, nothing is removed.
 pub(super) fn remove_stranded(module: &mut Module, fenced: &BTreeSet<Name>) {
     let mut reached = with_fixed_signature(module);
     for kernel in module.kernels() {

@@ -21,7 +21,9 @@ pub(super) struct Bound {
     pub(super) fault_slot: Option<usize>,
     /// The offset where the engine reads the evicted word.
     pub(super) evicted_word: DeviceOffset,
+    /// The offset of the epoch word, which identifies the task.
     pub(super) task: DeviceOffset,
+    /// Compute units that its blocks can occupy.
     pub(super) units: u64,
 }
 

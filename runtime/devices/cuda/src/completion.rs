@@ -82,6 +82,16 @@ struct QueueState {
     clock: Clock<Event>,
 }
 
+/// State that both threads of a device share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Common {
+    pub(super) bell_rang: Arc<AtomicU32>,
+    pub(super) reports: Arc<Reports>,
+    pub(super) lost: Arc<OnceLock<String>>,
+    /// Launches that were sent to the completion thread or are about to be.
+    pub(super) begun: Arc<AtomicU64>,
+}
+
 /// The state of the thread.
 #[derive(Debug)]
 pub(super) struct Poller {
@@ -89,51 +99,26 @@ pub(super) struct Poller {
     inbox: Receiver<(QueueId, Flight)>,
     outbox: Sender<Ended>,
     bell: FdBell,
-    bell_rang: Arc<AtomicU32>,
-    reports: Arc<Reports>,
-    lost: Arc<OnceLock<String>>,
+    common: Common,
+    /// Whether other processes may have ended the context.
     is_shared: bool,
-    begun: Arc<AtomicU64>,
     /// Launches that it has received.
     taken: u64,
 }
 
 impl Poller {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "both ends of the two threads' shared state are created in one place"
-    )]
     pub(super) fn new(
         context: &Arc<Context>,
         queues: u32,
         inbox: Receiver<(QueueId, Flight)>,
         outbox: Sender<Ended>,
         bell: FdBell,
-        bell_rang: Arc<AtomicU32>,
-        reports: Arc<Reports>,
-        lost: Arc<OnceLock<String>>,
+        common: Common,
+        is_shared: bool,
     ) -> Result<Poller, CudaError> {
         let state = |_| Ok(QueueState { flights: VecDeque::new(), clock: start_clock(context)? });
         let states = (0..queues).map(state).collect::<Result<_, CudaError>>()?;
-        Ok(Poller {
-            states,
-            inbox,
-            outbox,
-            bell,
-            bell_rang,
-            reports,
-            lost,
-            is_shared: false,
-            begun: Arc::default(),
-            taken: 0,
-        })
-    }
-
-    /// Enables attributing a fault to a task. `is_shared`: other processes may have ended the
-    /// context. `begun`: number of launches passed to the driver so far, including those being
-    /// passed.
-    pub(super) fn with_fault_attribution(self, is_shared: bool, begun: Arc<AtomicU64>) -> Poller {
-        Poller { is_shared, begun, ..self }
+        Ok(Poller { states, inbox, outbox, bell, common, is_shared, taken: 0 })
     }
 
     /// Runs until the device is dropped and all submitted work has ended.
@@ -143,7 +128,7 @@ impl Poller {
             let told = (0..self.states.len()).filter(|queue| self.poll(*queue)).count();
             if told > 0 {
                 waited_since_ns = now_ns();
-                self.bell.ring(&self.bell_rang);
+                self.bell.ring(&self.common.bell_rang);
             } else {
                 pause(now_ns().saturating_sub(waited_since_ns));
             }
@@ -173,7 +158,7 @@ impl Poller {
         let Some(front) = self.states[queue].flights.front() else { return false };
         let is_over = match front {
             Flight::Refused(..) => Ok(true),
-            Flight::Run(_) if self.lost.get().is_some() => Ok(true),
+            Flight::Run(_) if self.common.lost.get().is_some() => Ok(true),
             Flight::Run(run) => run.slot.ended.is_passed(),
         };
         match is_over {
@@ -181,7 +166,7 @@ impl Poller {
             Ok(true) => {}
             Err(error) => self.mark_lost(&error),
         }
-        if self.lost.get().is_some() {
+        if self.common.lost.get().is_some() {
             // The state of the device is unknown: all launches end, the oldest of each queue first.
             let is_of_one = self.receive_all() && !self.is_shared && self.is_of_one_task();
             (0..self.states.len()).for_each(|queue| self.abandon(queue, is_of_one));
@@ -202,7 +187,7 @@ impl Poller {
     /// have caused the loss. False if they do not arrive in time.
     fn receive_all(&mut self) -> bool {
         let until = Instant::now() + SUBMISSION_TIME_MAX;
-        while self.taken < self.begun.load(SeqCst) {
+        while self.taken < self.common.begun.load(SeqCst) {
             match self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((queue, flight)) => self.take(queue, flight),
                 Err(_) => return false,
@@ -219,7 +204,7 @@ impl Poller {
         let cause =
             if names.is_empty() { cause } else { format!("{cause}; {} may have run then", names.join(" and ")) };
         // The engine's thread may have recorded a cause meanwhile; then that one is kept.
-        let _ = self.lost.set(cause);
+        let _ = self.common.lost.set(cause);
     }
 
     /// Whether all launches in flight belong to one task, which then caused the fault.
@@ -241,7 +226,7 @@ impl Poller {
     /// Completes launches as failed that were in a stream when the device was lost.
     fn fail_all(&mut self, queue: usize, launches: &[InRun], is_of_one: bool, may_have_run: bool) {
         for run in launches {
-            let cause = self.lost.get().cloned().unwrap_or_default();
+            let cause = self.common.lost.get().cloned().unwrap_or_default();
             let kind = if is_of_one { FaultKind::Fatal { cause } } else { FaultKind::Lost { cause, may_have_run } };
             self.fail(queue, run.launch, Fault::of_kernel(kind, &run.kernel));
         }
@@ -269,7 +254,7 @@ impl Poller {
                 None => LaunchStatus::Complete,
             };
             if fault.is_some() {
-                self.reports.put(run.launch, LaunchReport { fault, ..LaunchReport::default() });
+                self.common.reports.put(run.launch, LaunchReport { fault, ..LaunchReport::default() });
             }
             // The start of each launch in a segment is unknown: all get the time of the segment,
             // and an equal share of the cost.
@@ -290,7 +275,7 @@ impl Poller {
     }
 
     fn fail(&mut self, queue: usize, launch: LaunchId, fault: Fault) {
-        self.reports.put(launch, LaunchReport { fault: Some(fault), ..LaunchReport::default() });
+        self.common.reports.put(launch, LaunchReport { fault: Some(fault), ..LaunchReport::default() });
         let completions = vec![(Completion::unrun(launch, LaunchStatus::Failed), None)];
         self.send(Ended { queue: QueueId(queue as u32), completions, slot: None, segment: None });
     }

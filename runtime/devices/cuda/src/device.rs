@@ -1,6 +1,6 @@
 //! The device: its parts, its memory and modules, and its loss.
 
-use crate::completion::{Ended, Flight};
+use crate::completion::{Common, Ended, Flight};
 use crate::error::GpuError;
 use crate::flag::FlagRoutes;
 use crate::module::Module;
@@ -12,13 +12,12 @@ use atoll_cuda::{Context, DeviceMemory, Gpu, Partition, Stream, TransferError};
 use atoll_device::doorbell::FdBell;
 use atoll_device::{
     Completion, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, LaneTable, LaunchRecord,
-    LaunchReport, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules, Reports, SubmitError, Telemetry,
+    LaunchReport, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
 };
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long dropping a device waits for running launches.
@@ -49,15 +48,11 @@ pub struct CudaDevice {
     pub(super) segments: Segments,
     /// `None` while the device is being dropped.
     pub(super) flights: Option<Sender<(QueueId, Flight)>>,
-    /// Launches that were sent to the completion thread or are about to be.
-    pub(super) begun: Arc<AtomicU64>,
     pub(super) ended: Receiver<Ended>,
     /// Completions received but not yet returned.
     pub(super) ready: VecDeque<(Completion, Option<DeviceOffset>)>,
     pub(super) bell: FdBell,
-    pub(super) bell_rang: Arc<AtomicU32>,
-    pub(super) reports: Arc<Reports>,
-    pub(super) lost: Arc<OnceLock<String>>,
+    pub(super) common: Common,
 }
 
 impl CudaDevice {
@@ -96,12 +91,14 @@ impl CudaDevice {
         // Prefer the cause that the completion thread finds, since it knows whose launches run. It
         // notices a fault while one of them is in flight, though later than this call did.
         let deadline = Instant::now() + CAUSE_TIME_MAX;
-        while self.lost.get().is_none() && self.queues.iter().flatten().any(Queue::is_busy) && Instant::now() < deadline
+        while self.common.lost.get().is_none()
+            && self.queues.iter().flatten().any(Queue::is_busy)
+            && Instant::now() < deadline
         {
             std::thread::sleep(Duration::from_micros(100));
         }
-        if self.lost.set(why.to_owned()).is_ok() {
-            self.bell.ring(&self.bell_rang);
+        if self.common.lost.set(why.to_owned()).is_ok() {
+            self.bell.ring(&self.common.bell_rang);
         }
     }
 
@@ -111,12 +108,12 @@ impl CudaDevice {
     }
 
     pub(super) fn alive(&self) -> Result<(), DeviceError> {
-        self.lost.get().map_or(Ok(()), |why| Err(DeviceError::Lost(why.clone())))
+        self.common.lost.get().map_or(Ok(()), |why| Err(DeviceError::Lost(why.clone())))
     }
 
     /// The oldest completion that was not returned yet.
     fn take(&mut self) -> Option<Completion> {
-        if self.lost.get().is_some() {
+        if self.common.lost.get().is_some() {
             self.abandon_held();
         }
         if self.ready.is_empty() {
@@ -167,7 +164,7 @@ impl Launching for CudaDevice {
     /// # Panics
     /// If the device has no such queue.
     fn submit(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) -> Result<(), SubmitError> {
-        if self.lost.get().is_some() {
+        if self.common.lost.get().is_some() {
             return Err(SubmitError::Lost);
         }
         if !self.queue(queue).has_room() {
@@ -179,11 +176,11 @@ impl Launching for CudaDevice {
 
     fn next_completion(&mut self) -> Option<Completion> {
         // The bell may have rung between the look and the silencing.
-        self.take().or_else(|| self.bell.silence(&self.bell_rang).then(|| self.take()).flatten())
+        self.take().or_else(|| self.bell.silence(&self.common.bell_rang).then(|| self.take()).flatten())
     }
 
     fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
-        self.reports.take(launch)
+        self.common.reports.take(launch)
     }
 }
 
@@ -246,7 +243,7 @@ impl Device for CudaDevice {
     }
 
     fn lost(&self) -> Option<String> {
-        self.lost.get().cloned()
+        self.common.lost.get().cloned()
     }
 
     fn completion_fd(&self) -> BorrowedFd<'_> {

@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::Path;
 
 /// The environment variable that lists what a process sees.
-pub const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+pub const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Which GPU a device uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,10 +43,11 @@ impl GpuId {
         }
     }
 
-    /// The value of [`VISIBLE`] for a process that is to see this GPU only. `None` if the variable
-    /// stays as it is: the GPU has a number, or the variable of this process does not list its UUID.
+    /// The value of [`VISIBLE_DEVICES`] for a process that is to see this GPU only. `None` if the
+    /// variable stays as it is: the GPU has a number, or the variable of this process does not list
+    /// its UUID.
     pub fn visible_alone(&self) -> Option<&str> {
-        match var(VISIBLE) {
+        match var(VISIBLE_DEVICES) {
             Err(VarError::NotPresent) => self.alone(None),
             list => self.alone(Some(&list.unwrap_or_default())),
         }

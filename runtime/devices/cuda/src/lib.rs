@@ -13,15 +13,15 @@
 //!
 //! **The offset space** is one reservation of device memory, which begins at offset 0 and is zeroed
 //! when the device starts. Constants have no separate range: the engine places them in the same
-//! memory, and a kernel can overwrite those of its own process. Offsets in address slots become
-//! addresses when a launch is submitted ([`launch`](self)).
+//! memory, and a kernel without a fence can overwrite them. Offsets in address slots become
+//! addresses when a launch is submitted (`launch`).
 //!
 //! **Queues** are streams; queue 0 has the highest priority of the context, the last one the
 //! lowest. Priorities order waiting blocks only. Running blocks are never stopped, so the
 //! preemption level is `PreemptLevel::Deactivate`. If the device uses a part of the GPU, the
 //! streams belong to a partition. A queue holds as many launches as it has slots; a slot is two
-//! timed events and a word in host memory, reserved when the device starts. Launches that announce
-//! a next launch may go to the driver together, as a CUDA graph ([`segment`](self)).
+//! timed events and words in host memory, reserved when the device starts. Launches that announce
+//! a next launch may go to the driver together, as a CUDA graph (`segment`).
 //!
 //! **Epochs.** Kernels read their task's epoch word in one of three places. The device measures at
 //! start which of them is cheapest to read without being late (`flag`). The word in device memory
@@ -47,7 +47,7 @@
 //! an executor process, which runs this device and shares its epoch words with the daemon
 //! (`shared`). Kernels that were compiled with a fence do not fault: a thread that would stores the
 //! reason in the launch's fault word, beside the evicted word, and exits. That launch alone
-//! completes as failed.
+//! completes as failed. Kernels of tenants have a fence unless the tenant is trusted.
 //!
 //! **A MIG instance** is a device by its UUID. A process sees one instance only, so each needs an
 //! executor of its own, whose environment names it (`gpu_id`).
@@ -93,6 +93,6 @@ pub use atoll_cuda::{GpuList, ListedGpu, Mig};
 pub use config::{CudaConfig, GpuPart};
 pub use device::CudaDevice;
 pub use flag::{FlagRoute, FlagRoutes, RouteCost};
-pub use gpu_id::{GpuId, VISIBLE};
+pub use gpu_id::{GpuId, VISIBLE_DEVICES};
 pub use mps::{MpsControl, MpsError, MpsShare};
 pub use shared::KIND;

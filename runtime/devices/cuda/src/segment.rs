@@ -2,15 +2,13 @@
 //! the driver.
 //!
 //! A driver call takes as long as a short kernel runs. So real-time launches that announce another
-//! one ([`LaunchRecord::followed`]) are held until it arrives, up to a maximum number. They are
-//! launched as one graph if the same launches, with identical parameters, were launched together
-//! before. So launches that occur only once are never captured, and a function whose memory stays
-//! in place has its graphs from the second request on. Kernels check their epoch as usual, and each
-//! launch of a segment has its own words and progress map. If one launch exits early, the
-//! launches behind it in the segment do so as well, as in a stream; preemption waits for running
-//! blocks only.
-//!
-//! [`LaunchRecord::followed`]: crate::LaunchRecord
+//! one ([`followed`](atoll_device::LaunchRecord::followed)) are held until it arrives, up to a
+//! maximum number. They are launched as one graph if the same launches, with identical parameters,
+//! were launched together before. So launches that occur only once are never captured, and a
+//! function whose memory stays in place has its graphs from the second request on. Kernels check
+//! their epoch as usual, and each launch of a segment has its own words and progress map. If one
+//! launch exits early, the launches behind it in the segment do so as well, as in a stream;
+//! preemption waits for running blocks only.
 
 use super::slot::{LaunchWords, WORDS};
 use atoll_cuda::{Context, CudaError, Graph, HostWords, Stream};

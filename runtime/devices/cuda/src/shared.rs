@@ -3,7 +3,7 @@
 use super::config::CudaConfig;
 use super::device::CudaDevice;
 use super::error::GpuError;
-use super::gpu_id::{GpuId, VISIBLE};
+use super::gpu_id::{GpuId, VISIBLE_DEVICES};
 use super::import::CudaImporter;
 use super::module::Module;
 use super::mps::{Mps, MpsShare};
@@ -64,7 +64,7 @@ fn environment(config: &CudaConfig) -> Vec<(OsString, OsString)> {
         |name: &str| name == "HOME" || ["CUDA_", "NVIDIA_", "ATOLL_"].iter().any(|begin| name.starts_with(begin));
     let of_this_process = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_meant));
     // If a name occurs twice, the last value counts.
-    let alone = config.gpu.visible_alone().map(|id| (VISIBLE.into(), id.into()));
+    let alone = config.gpu.visible_alone().map(|id| (VISIBLE_DEVICES.into(), id.into()));
     of_this_process.chain(alone).chain(config.mps.iter().flat_map(MpsShare::environment)).collect()
 }
 

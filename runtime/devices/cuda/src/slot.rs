@@ -6,7 +6,8 @@ use atoll_kgraph::fault_word;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// Words of a launch: its evicted word, one that is not used, and the halves of its fault word.
+/// Words of a launch: its evicted word, one that aligns the fault word to 8 bytes, and the halves
+/// of the fault word.
 pub(super) const WORDS: usize = 4;
 
 /// The index of the fault word among them.

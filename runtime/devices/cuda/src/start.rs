@@ -1,6 +1,6 @@
 //! Starting a device: its context and memory, its queues, and the place of its epoch words.
 
-use crate::completion::Poller;
+use crate::completion::{Common, Poller};
 use crate::config::CudaConfig;
 use crate::device::CudaDevice;
 use crate::error::GpuError;
@@ -14,11 +14,10 @@ use atoll_core::LaneId;
 use atoll_cuda::{Attribute, BarError, BarWords, Context, DeviceMemory, Partition, Stream, TransferError};
 use atoll_device::doorbell::FdBell;
 use atoll_device::word_table::WORDS_MAX;
-use atoll_device::{DeviceError, DeviceFacts, Lane, LaneTable, LaneUnits, Reports};
+use atoll_device::{DeviceError, DeviceFacts, Lane, LaneTable, LaneUnits};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, OnceLock};
 
 /// Bytes of device memory that are left to the driver, for code, stacks and its own data.
 const SPARE_BYTES: u64 = 512 << 20;
@@ -44,23 +43,11 @@ impl CudaDevice {
         let lanes = LaneTable::new(shape, info.compute_units, info.lane_units);
         let bell = FdBell::new().map_err(|source| DeviceError::Os { what: "create an eventfd", source })?;
         let ring = bell.try_clone().map_err(|source| DeviceError::Os { what: "duplicate an eventfd", source })?;
-        let (bell_rang, reports, lost) =
-            (Arc::new(AtomicU32::new(0)), Arc::new(Reports::default()), Arc::new(OnceLock::new()));
+        let common = Common::default();
         let (flights, inbox) = channel();
         let (outbox, ended) = channel();
-        let poller = Poller::new(
-            &context,
-            shape.all_queues(),
-            inbox,
-            outbox,
-            ring,
-            bell_rang.clone(),
-            reports.clone(),
-            lost.clone(),
-        )?;
-        let begun = Arc::new(AtomicU64::new(0));
-        let poller =
-            poller.with_fault_attribution(config.mps.is_some() || MpsControl::ambient().is_some(), begun.clone());
+        let is_shared = config.mps.is_some() || MpsControl::ambient().is_some();
+        let poller = Poller::new(&context, shape.all_queues(), inbox, outbox, ring, common.clone(), is_shared)?;
         let thread = std::thread::Builder::new().name(format!("atoll-{}", info.name));
         thread
             .spawn(move || poller.run())
@@ -92,13 +79,10 @@ impl CudaDevice {
             highest_priority: highest,
             queue_capacity: capacity,
             flights: Some(flights),
-            begun,
             ended,
             ready: VecDeque::new(),
             bell,
-            bell_rang,
-            reports,
-            lost,
+            common,
         })
     }
 }

@@ -101,7 +101,7 @@ impl CudaDevice {
     fn put(&mut self, queue: QueueId, mut launches: Vec<Bound>, segment: Option<(Key, Segment)>) {
         // Taken before the call, since the launches may begin before it returns.
         let submitted_ns = now_ns();
-        self.begun.fetch_add(launches.len() as u64, SeqCst);
+        self.common.begun.fetch_add(launches.len() as u64, SeqCst);
         let slot = self.queue(queue).take_slot();
         let words = segment.as_ref().map_or(&slot.words, |(_, segment)| segment.words()).clone();
         words.clear(launches.len());
@@ -119,7 +119,7 @@ impl CudaDevice {
                 if let Some((key, segment)) = segment {
                     self.segments.ended(&key, segment);
                 }
-                self.begun.fetch_sub(launches.len() as u64, SeqCst);
+                self.common.begun.fetch_sub(launches.len() as u64, SeqCst);
                 let refusal = Refusal::Driver(error);
                 launches.into_iter().for_each(|bound| self.refuse(queue, bound.launch, bound.name, &refusal));
             }
@@ -136,8 +136,7 @@ impl CudaDevice {
             Some(cause) => FaultKind::Lost { cause, may_have_run: false },
             None => FaultKind::Refused { reason: refusal.to_string() },
         };
-        self.begun.fetch_add(1, SeqCst);
-        self.send(queue, Flight::Refused(launch, Fault::of_kernel(kind, &kernel)));
+        self.send_refused(queue, launch, Fault::of_kernel(kind, &kernel));
         if let Some(cause) = lost {
             self.mark_lost(&cause);
         }
@@ -145,16 +144,20 @@ impl CudaDevice {
 
     /// Fails held launches after the device was lost.
     pub(super) fn abandon_held(&mut self) {
-        let cause = self.lost.get().cloned().unwrap_or_default();
+        let cause = self.common.lost.get().cloned().unwrap_or_default();
         for index in 0..self.queues.len() {
-            for Bound { launch, name, .. } in
-                std::mem::take(self.queues[index].as_mut().map_or(&mut Vec::new(), |queue| &mut queue.held))
-            {
+            let Some(queue) = &mut self.queues[index] else { continue };
+            for Bound { launch, name, .. } in std::mem::take(&mut queue.held) {
                 let kind = FaultKind::Lost { cause: cause.clone(), may_have_run: false };
-                self.begun.fetch_add(1, SeqCst);
-                self.send(QueueId(index as u32), Flight::Refused(launch, Fault::of_kernel(kind, &name)));
+                self.send_refused(QueueId(index as u32), launch, Fault::of_kernel(kind, &name));
             }
         }
+    }
+
+    /// Sends a launch that is not in its stream to the completion thread, with the reason.
+    fn send_refused(&self, queue: QueueId, launch: LaunchId, fault: Fault) {
+        self.common.begun.fetch_add(1, SeqCst);
+        self.send(queue, Flight::Refused(launch, fault));
     }
 
     fn send(&self, queue: QueueId, flight: Flight) {

@@ -81,14 +81,6 @@ impl EpochWords {
         self.words = Words::Shared(words);
     }
 
-    /// Sets a word of this process wherever kernels may read it.
-    fn set(words: &HostWords, bar: Option<&BarWords>, index: usize, value: u32) {
-        words.word(index).store(value, Release);
-        if let Some(bar) = bar {
-            bar.store(index, value);
-        }
-    }
-
     /// Binds an epoch word to a host word, if kernels read host memory or the BAR on this device
     /// and a host word is free.
     pub(super) fn watch(
@@ -103,7 +95,7 @@ impl EpochWords {
         {
             let value = read_word(word, service, memory)?;
             if let Some(index) = table.bind(word) {
-                EpochWords::set(words, self.bar.as_ref(), index, value);
+                set(words.word(index), self.bar.as_ref(), index, value);
             }
         }
         Ok(())
@@ -134,10 +126,7 @@ impl EpochWords {
         // The index may have been bound to another offset before.
         shared.bound.retain(|_, (other, _)| *other != index);
         if let Some(in_host) = shared.word(index) {
-            in_host.store(value, Release);
-            if let Some(bar) = &self.bar {
-                bar.store(index, value);
-            }
+            set(in_host, self.bar.as_ref(), index, value);
             shared.bound.insert(word.0, (index, value));
         }
         Ok(())
@@ -167,7 +156,7 @@ impl EpochWords {
         if let Words::Own { words, table } = &self.words
             && let Some(index) = table.find(word)
         {
-            EpochWords::set(words, self.bar.as_ref(), index, epoch.0);
+            set(words.word(index), self.bar.as_ref(), index, epoch.0);
         }
     }
 
@@ -195,7 +184,7 @@ impl EpochWords {
     pub(super) fn changed(&mut self, change: impl FnOnce(&mut WordTable, &dyn Fn(usize, u32))) {
         if let Words::Own { words, table } = &mut self.words {
             let bar = self.bar.as_ref();
-            change(table, &|index, value| EpochWords::set(words, bar, index, value));
+            change(table, &|index, value| set(words.word(index), bar, index, value));
         }
     }
 
@@ -203,21 +192,23 @@ impl EpochWords {
     pub(super) fn raise_all(&self) {
         let raise = |index: usize, word: &AtomicU32| {
             let epoch = Epoch(word.load(Acquire)).out_of_reach();
-            word.store(epoch.0, Release);
-            if let Some(bar) = &self.bar {
-                bar.store(index, epoch.0);
-            }
+            set(word, self.bar.as_ref(), index, epoch.0);
         };
         match &self.words {
             Words::Own { words, table } => table.indices().for_each(|index| raise(index, words.word(index))),
             Words::Shared(shared) => {
-                shared
-                    .bound
-                    .values()
-                    .filter_map(|(index, _)| Some((*index, shared.word(*index)?)))
-                    .for_each(|(index, word)| raise(index, word));
+                let words = shared.bound.values().filter_map(|(index, _)| Some((*index, shared.word(*index)?)));
+                words.for_each(|(index, word)| raise(index, word));
             }
         }
+    }
+}
+
+/// Sets a word in host memory, and the one behind the BAR if kernels read that one.
+fn set(in_host: &AtomicU32, bar: Option<&BarWords>, index: usize, value: u32) {
+    in_host.store(value, Release);
+    if let Some(bar) = bar {
+        bar.store(index, value);
     }
 }
 

@@ -119,7 +119,7 @@ fn a_result_without_a_largest_logit_is_an_error() {
 
 #[test]
 fn a_model_that_is_no_decoder_is_refused() {
-    let settings = GenerationSettings { max_tokens: tokens_max(), end_token: None };
+    let settings = GenerationSettings { max_tokens: max_tokens_default(), end_token: None };
     let refused =
         |inputs: &[TensorMetadata], outputs: &[TensorMetadata]| Decoder::of(settings, inputs, outputs).unwrap_err();
     let error = refused(&[tensor("x", DataType::Fp32, &[4])], &outputs());

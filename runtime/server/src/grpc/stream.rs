@@ -1,10 +1,10 @@
 //! `ModelStreamInfer`: requests and answers on one stream.
 //!
 //! Up to [`REQUESTS_PER_STREAM_MAX`] requests run at the same time. Answers are sent in the order
-//! of the requests. A request that starts a sequence waits until all earlier requests are answered,
-//! because it might restart the sequence that they belong to. As in Triton, an error is sent as an
-//! answer and the stream continues. With the metadata `triton_grpc_error: true`, an error ends the
-//! stream with a status.
+//! of the requests. A request that starts a sequence waits until all earlier requests with one
+//! answer are answered, because it might restart the sequence that they belong to. As in Triton, an
+//! error is sent as an answer and the stream continues. With the metadata `triton_grpc_error:
+//! true`, an error ends the stream with a status.
 //!
 //! A request has one answer, unless its model generates tokens: then it has one for each token, and
 //! these are sent as soon as they are made, between the answers to other requests. The last answer
@@ -76,7 +76,7 @@ pub(super) struct Requests {
 pub(super) fn answers(requests: Requests) -> Answers {
     let running = Running {
         requests,
-        running: FuturesOrdered::new(),
+        in_order: FuturesOrdered::new(),
         generating: SelectAll::new(),
         waiting: None,
         empty_final: None,
@@ -91,12 +91,14 @@ pub(super) fn answers(requests: Requests) -> Answers {
     }))
 }
 
+/// A stream of requests and those of them that run.
 struct Running {
     requests: Requests,
-    running: FuturesOrdered<BoxFuture<'static, Outcome>>,
+    /// Requests with one answer, which are answered in this order.
+    in_order: FuturesOrdered<BoxFuture<'static, Outcome>>,
     /// Requests with several answers. Each is a sequence of its own, so none of them waits.
     generating: SelectAll<BoxStream<'static, Outcome>>,
-    /// A request that starts a sequence and waits until all earlier requests are answered.
+    /// A request that starts a sequence and waits until those in order are answered.
     waiting: Option<BoxFuture<'static, Outcome>>,
     /// The last answer to a request whose other answers have been sent.
     empty_final: Option<ModelStreamInferResponse>,
@@ -111,21 +113,21 @@ impl Running {
             return Some(Ok(last));
         }
         loop {
-            if self.running.is_empty() {
+            if self.in_order.is_empty() {
                 if let Some(request) = self.waiting.take() {
-                    self.running.push_back(request);
+                    self.in_order.push_back(request);
                 } else if self.generating.is_empty()
                     && let Some(end) = self.end.take()
                 {
                     return end.err().map(Err);
                 }
             }
-            let count = self.running.len() + self.generating.len();
+            let count = self.in_order.len() + self.generating.len();
             let reads = self.end.is_none() && self.waiting.is_none() && count < REQUESTS_PER_STREAM_MAX;
             tokio::select! {
                 biased;
-                Some(outcome) = self.running.next() => return Some(self.answer(outcome)),
-                Some(outcome) = self.generating.next() => return Some(self.answer(outcome)),
+                Some(outcome) = self.in_order.next() => return Some(self.message(outcome)),
+                Some(outcome) = self.generating.next() => return Some(self.message(outcome)),
                 message = self.requests.messages.message(), if reads => match message {
                     Ok(Some(message)) => self.begin(message),
                     Ok(None) => self.end = Some(Ok(())),
@@ -149,18 +151,20 @@ impl Running {
         let beginning = Beginning { sender, arrival, id, has_empty_final, held };
         let request = match prepared {
             Ok((model, checked)) if model.decoder.is_some() => {
-                return self.generating.push(beginning.answers(model, checked));
+                return self.generating.push(beginning.generate(model, checked));
             }
-            prepared => beginning.answer(prepared),
+            prepared => beginning.run(prepared),
         };
-        if starts && !self.running.is_empty() {
+        if starts && !self.in_order.is_empty() {
             self.waiting = Some(request);
         } else {
-            self.running.push_back(request);
+            self.in_order.push_back(request);
         }
     }
 
-    fn answer(&mut self, outcome: Outcome) -> Result<ModelStreamInferResponse, Status> {
+    /// The message with an answer. If an answer without outputs has to follow, it is kept for the
+    /// next call of [`Running::next`].
+    fn message(&mut self, outcome: Outcome) -> Result<ModelStreamInferResponse, Status> {
         let Outcome { id, answer, is_last, has_empty_final } = outcome;
         let (error_message, mut response) = match answer {
             Ok(mut response) if has_empty_final || !is_last => {
@@ -180,7 +184,7 @@ impl Running {
 
 impl Beginning {
     /// Runs a request with one answer.
-    fn answer(self, prepared: Result<(Arc<Model>, Checked), RequestError>) -> BoxFuture<'static, Outcome> {
+    fn run(self, prepared: Result<(Arc<Model>, Checked), RequestError>) -> BoxFuture<'static, Outcome> {
         Box::pin(async move {
             let Beginning { sender, arrival, id, has_empty_final, held: _held } = self;
             let answered = async {
@@ -193,7 +197,7 @@ impl Beginning {
     }
 
     /// Runs a request with several answers.
-    fn answers(self, model: Arc<Model>, checked: Checked) -> BoxStream<'static, Outcome> {
+    fn generate(self, model: Arc<Model>, checked: Checked) -> BoxStream<'static, Outcome> {
         let Beginning { sender, arrival, id, has_empty_final, held } = self;
         let outcome = move |part: Result<Part, RequestError>| {
             let _until_the_end = &held;

@@ -62,8 +62,8 @@ impl KeptService for MpsService {
         self.keeper.ensure(&mut self.keeper.own())
     }
 
-    /// Whether a process that uses the GPU is a client. Unknown if all listed clients have foreign
-    /// process ids, as between containers.
+    /// Whether a process that uses the GPU is a client. If the list has only other process ids,
+    /// this is not known, as between containers, and the answer is yes.
     fn has_client(&self, pid: u32) -> Result<bool, DeviceError> {
         let clients = self.keeper.control.clients().map_err(unavailable)?;
         if !clients.is_empty() && !clients.contains(&pid) {

@@ -4,7 +4,7 @@ use super::{Finding, shares};
 use crate::device_name::GpuName;
 use anyhow::{Context, Result};
 use atoll_device::{Device, Division};
-use atoll_device_cuda::{CudaConfig, CudaDevice, FlagRoute, GpuId, MpsControl, RouteCost, VISIBLE};
+use atoll_device_cuda::{CudaConfig, CudaDevice, FlagRoute, GpuId, MpsControl, RouteCost, VISIBLE_DEVICES};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -15,11 +15,12 @@ const MEMORY_BYTES: u64 = 1 << 20;
 /// instance. Returns if it sees that one already, or if the environment chooses other devices.
 pub(super) fn see_only(name: GpuName) -> Result<()> {
     let id = GpuId::from(name);
-    let Some(id) = id.visible_alone().filter(|id| std::env::var_os(VISIBLE).is_none_or(|list| list != *id)) else {
+    let Some(id) = id.visible_alone().filter(|id| std::env::var_os(VISIBLE_DEVICES).is_none_or(|list| list != *id))
+    else {
         return Ok(());
     };
     let program = std::env::current_exe().context("the path of this program")?;
-    let error = Command::new(program).args(std::env::args_os().skip(1)).env(VISIBLE, id).exec();
+    let error = Command::new(program).args(std::env::args_os().skip(1)).env(VISIBLE_DEVICES, id).exec();
     Err(error).context("cannot start this program again")
 }
 

@@ -19,9 +19,9 @@ Examples:
   atoll auth revoke --auth-keys keys.json 0123456789abcdef
   atoll auth reload
 
-Clients send a token as `Authorization: Bearer TOKEN`; `atoll infer` and other commands take it from the variable
-ATOLL_TOKEN or from --token-file. The keys file has only hashes. A running daemon reads it again on `atoll auth reload`
-and on SIGHUP.";
+Clients send a token as `Authorization: Bearer TOKEN`; `atoll infer` and other commands take it from the \
+variable ATOLL_TOKEN or from --token-file. The keys file has only hashes. A running daemon reads it again on \
+`atoll auth reload` and on SIGHUP.";
 
 /// Create, list and revoke tokens of HTTP clients
 #[derive(Debug, clap::Args)]

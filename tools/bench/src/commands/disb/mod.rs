@@ -43,10 +43,10 @@ pub(super) const REEF_FILES: [(&str, &str); 5] = [
 const YARDSTICK: &str = "rt-only";
 
 const EXAMPLES: &str = "\
-On simulated GPUs (sim:mi50 and others), profiles are pairs of files as published by REEF: NAME.graph.json (the \
-kernels in
-order) and NAME.profile.json (their times on the device). On host and cuda, models are executed; sim:host predicts that
-execution from the profiles of `atoll profile`. Both need --map for the models.
+On simulated GPUs (sim:mi50 and others), profiles are pairs of files as published by REEF: NAME.graph.json \
+(the kernels in order) and NAME.profile.json (their times on the device). On host and cuda, models are \
+executed; sim:host predicts that execution from the profiles of `atoll profile`. Both need --map for the \
+models.
 
 Examples:
   atoll bench disb --device sim:mi50 --profiles reef-mi50

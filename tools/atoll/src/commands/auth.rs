@@ -196,10 +196,12 @@ fn reload(args: &ReloadArgs) -> Result<()> {
     Ok(print(&format!("{}\n", parts.join("; ")))?)
 }
 
-/// Marks mistakes in the file or the arguments.
+/// Marks mistakes in the file or the arguments, such as a file that does not exist.
 fn classify<T>(result: Result<T, KeyError>) -> Result<T> {
     match result {
-        Err(error @ KeyError::Io { .. }) => Err(error.into()),
+        Err(KeyError::Io { path, source }) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(KeyError::Io { path, source }.into())
+        }
         other => other.or_user_error(),
     }
 }

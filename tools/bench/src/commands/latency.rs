@@ -24,7 +24,8 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg
-  atoll bench latency --rt magika.onnx --be resnet50.onnx --rate 50 --arrivals poisson --duration 60 --json
+  atoll bench latency --rt magika.onnx --be resnet50.onnx --rate 50 \\
+      --arrivals poisson --duration 60 --json
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --policy sequential
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --daemon
 

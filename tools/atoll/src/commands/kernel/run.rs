@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "\
 Arguments, in the order of the kernel's parameters:
   --arg u32:1000                   a literal: i8 … i64, u8 … u64, f16, bf16, f32, f64
-  --arg in:x.npy                   memory from a file; only .npy files have a type, else in:f32:x.bin
+  --arg in:x.npy                   memory from a file; in:f32:x.bin if it is no .npy file
   --arg in:f32:64x64:random        generated: random, arange, or a number for every element
   --arg inout:y.npy:z.npy          read and written; the result goes to z.npy
   --arg out:f32:1024:c.npy         initially zero; the result goes to c.npy (optional)

@@ -421,7 +421,7 @@ same(np.load('again/y.npy'), 3*(3*(3*x+b)+c)+b, rtol=1e-6)",
         (vec!["fn", "invoke", "f", "--then", "f"], 2, "state which output becomes which input"),
         (vec!["fn", "deploy", "missing.kg"], 2, "missing.kg"),
         (vec!["fn", "deploy", "x.npy"], 2, "error: the uploaded file is not a usable bundle"),
-        (vec!["fn", "deploy", "affine.kg", "--name", "../f"], 2, "is not a valid function name"),
+        (vec!["fn", "deploy", "affine.kg", "--name", "../f"], 2, "is not a valid name"),
         (vec!["object", "get", &kept], 2, "there is no object"),
         (vec!["fn", "ls", "--control-socket", "nowhere.sock"], 1, "cannot reach a daemon at nowhere.sock"),
     ] {

@@ -7,7 +7,7 @@ use atoll_core::is_plain_name;
 /// valid name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a valid function name; use up to {FUNCTION_NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`, \
+    "`{0}` is not a valid name; use up to {FUNCTION_NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`, \
      beginning with a letter or a digit"
 )]
 pub(crate) struct BadName(String);

@@ -55,7 +55,7 @@ fn symbol_names(graph: &KernelGraph, shape: &[Expr]) -> Vec<String> {
 
 /// The protocol's data type of a kernel graph's type. The protocol has no narrow types, so clients
 /// see the types that carry them.
-fn datatype(dtype: DType) -> DataType {
+pub(crate) fn datatype(dtype: DType) -> DataType {
     match dtype {
         DType::Bool => DataType::Bool,
         DType::U8 | DType::U2 | DType::U4 | DType::F4e2m1 => DataType::Uint8,

@@ -10,17 +10,20 @@ Examples:
   atoll infer --model resnet50.kg --top 5
   atoll bench latency --rt squeezenet.kg --be resnet50.kg";
 
+/// Places the flags of all commands after those of a command, before `--help`.
+const LAST: usize = 900;
+
 /// Compiles deep-learning models into preemptible GPU functions and runs many of them on one device
 #[derive(Debug, Parser)]
 #[command(name = "atoll", version, after_help = EXAMPLES, max_term_width = 120)]
 pub(crate) struct Cli {
     /// Log level (error, warn, info, debug, trace) or filters such as `atoll_engine=debug`; logs go
     /// to standard error
-    #[arg(long, global = true, value_name = "FILTER", env = "ATOLL_LOG")]
+    #[arg(long, global = true, value_name = "FILTER", env = "ATOLL_LOG", display_order = LAST)]
     pub(crate) log: Option<String>,
 
     /// Log format
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, display_order = LAST)]
     pub(crate) log_format: LogFormat,
 
     #[command(subcommand)]
@@ -106,5 +109,34 @@ mod tests {
             );
             assert!(command.get_about().is_some(), "{}", command.get_name());
         }
+    }
+
+    /// Help is wrapped at the width of the terminal, so a paragraph is one line; examples that are
+    /// wrapped can no longer be copied.
+    #[test]
+    fn paragraphs_after_the_flags_are_single_lines_and_examples_are_short() {
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            let name = command.get_name();
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = help.lines().collect();
+            let is_paragraph = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+            for pair in lines.windows(2) {
+                assert!(!is_paragraph(pair[0]) || !is_paragraph(pair[1]), "{name}: {pair:?}");
+            }
+            for line in lines.iter().filter(|line| line.starts_with(' ')) {
+                assert!(line.chars().count() <= 100, "{name}: {line}");
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+    }
+
+    #[test]
+    fn the_flags_of_all_commands_are_the_last_ones_before_help() {
+        let mut root = Cli::command();
+        root.build();
+        let help = root.find_subcommand_mut("ps").map(|ps| ps.render_long_help().to_string()).unwrap_or_default();
+        let places = ["--json", "--tenant", "--log <", "--log-format", "--help"].map(|flag| help.find(flag));
+        assert!(places.is_sorted() && places.iter().all(Option::is_some), "{help}");
     }
 }

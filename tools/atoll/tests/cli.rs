@@ -107,6 +107,8 @@ fn exit_codes_distinguish_mistakes_of_the_user() {
             vec!["kernel", "compare", "--device", "interp", "--corpus", "x", "--case", "saxpy,+"],
             "repetition operator missing expression",
         ),
+        (vec!["auth", "list", "--auth-keys", "/nowhere/keys.json"], "/nowhere/keys.json"),
+        (vec!["instance", "resize", "fast"], "nothing to change; give --quota-request"),
         (vec!["models", "--url", "ftp://x"], "unknown scheme ftp://"),
         (vec!["models", "--url", "https://x", "--tls-ca", "/nowhere/ca.pem"], "/nowhere/ca.pem"),
         (vec!["--log", "a=b=c", "doctor"], "--log"),

@@ -46,6 +46,9 @@ impl Content {
         match text.parse() {
             _ if text == "random" => Ok(Content::Random),
             Ok(number) => Ok(Content::Fill(number)),
+            Err(_) if !Path::new(text).exists() => Err(user_error(format!(
+                "`{name}={text}`: there is no file `{text}`, and it is neither a number nor `random`"
+            ))),
             Err(_) => Ok(Content::Tensor(npy::read(Path::new(text), name).or_user_error()?)),
         }
     }
@@ -429,6 +432,7 @@ mod tests {
             (bytes, &[1], &["text:a=b"], "the input is missing, as in NAME=text:a=b"),
             (bytes, &[1], &["x=5"], "give each as x=text:TEXT or x=file:FILE"),
             (bytes, &[1], &["x=file:/nowhere"], "cannot read /nowhere"),
+            (DataType::Fp32, &[1], &["x=1,5"], "there is no file `1,5`, and it is neither a number nor `random`"),
             (DataType::Uint8, &[-1], &["x=text:a", "x=text:b"], "given 2 times; it takes one text or file"),
             (DataType::Uint8, &[3], &["x=text:ab"], "has 2 bytes, but shape [3] of UINT8 needs 3"),
             (DataType::Fp32, &[-1], &["x=text:ab"], "takes FP32"),

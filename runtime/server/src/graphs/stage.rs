@@ -9,7 +9,7 @@ use super::turns::BuiltinTurns;
 use crate::bodies::Bodies;
 use crate::limits::DECODE_INLINE_BYTES_MAX;
 use crate::model::Model;
-use crate::tensors::dtype_of;
+use crate::tensors::{datatype, dtype_of};
 use crate::threads::for_tenant;
 use atoll_core::graphs::Weights;
 use atoll_engine::{Class, DeviceId, InputTensor, InvocationTiming, InvokeError, OutputTensor, Tenant};
@@ -204,7 +204,7 @@ pub(super) fn check_form(what: &str, metadata: &TensorMetadata, tensor: &InputTe
         "{what} `{name}` of the graph is {}{:?}, but here it is {}{:?}",
         metadata.datatype,
         metadata.shape,
-        tensor.dtype.map_or("BYTES".into(), |dtype| format!("{dtype:?}")),
+        tensor.dtype.map_or(DataType::Bytes, datatype),
         tensor.shape
     ))
 }

@@ -108,7 +108,7 @@ fn bad_settings_are_refused_with_the_cause() {
     std::fs::copy(named("toy.kg"), named("toy~2.kg")).unwrap();
     std::fs::write(named("toy~2.toml"), "[scaling]\nlatency_ms = 5").unwrap();
     let answer = daemon.post("/v2/repository/models/toy~2/load", "");
-    let part = "`toy~2` is not a valid function name";
+    let part = "`toy~2` is not a valid name";
     assert!(answer.status == 400 && answer.error().contains(part), "{}", answer.text());
 }
 

@@ -19,9 +19,9 @@ Examples:
   atoll auth revoke --auth-keys keys.json 0123456789abcdef
   atoll auth reload
 
-Clients send a token as `Authorization: Bearer TOKEN`; `atoll infer` and other commands take it from the variable
-ATOLL_TOKEN or from --token-file. The keys file has only hashes. A running daemon reads it again on `atoll auth reload`
-and on SIGHUP.";
+Clients send a token as `Authorization: Bearer TOKEN`; `atoll infer` and other commands take it from the \
+variable ATOLL_TOKEN or from --token-file. The keys file has only hashes. A running daemon reads it again on \
+`atoll auth reload` and on SIGHUP.";
 
 /// Create, list and revoke tokens of HTTP clients
 #[derive(Debug, clap::Args)]
@@ -196,10 +196,12 @@ fn reload(args: &ReloadArgs) -> Result<()> {
     Ok(print(&format!("{}\n", parts.join("; ")))?)
 }
 
-/// Marks mistakes in the file or the arguments.
+/// Marks mistakes in the file or the arguments, such as a file that does not exist.
 fn classify<T>(result: Result<T, KeyError>) -> Result<T> {
     match result {
-        Err(error @ KeyError::Io { .. }) => Err(error.into()),
+        Err(KeyError::Io { path, source }) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(KeyError::Io { path, source }.into())
+        }
         other => other.or_user_error(),
     }
 }

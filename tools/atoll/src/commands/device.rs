@@ -13,8 +13,8 @@ Examples:
   atoll device resume host:1
   atoll devices --json
 
-A drained device finishes the requests that it has and gets no new ones. Functions that are on no other device cannot be
-called meanwhile.";
+A drained device finishes the requests that it has and gets no new ones. Functions that are on no other device \
+cannot be called meanwhile.";
 
 /// List the devices of a daemon; drain and resume them
 #[derive(Debug, clap::Args)]

@@ -22,8 +22,8 @@ Examples:
   atoll future cancel first
   atoll future rm first second
 
-A future belongs to its tenant. The daemon keeps the outputs for a minute after the end of the call, or until `atoll
-future rm`.";
+A future belongs to its tenant. The daemon keeps the outputs for a minute after the end of the call, or until \
+`atoll future rm`.";
 
 /// List, wait for and cancel calls that continue in the background, and print their outputs
 #[derive(Debug, clap::Args)]

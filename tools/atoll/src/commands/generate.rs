@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "\
 Examples:
   atoll generate --model gpt2.kg --tokens 464,3290 --max-new 20
-  atoll generate --model gpt2.onnx --state auto --symbol past_sequence_length=0..1024 --tokens 464,3290 --json
+  atoll generate --model gpt2.onnx --state auto --symbol past_sequence_length=0..1024 \\
+      --tokens 464,3290 --json
   atoll generate --model gpt2 --url localhost:8000 --tokens 464,3290 --end-token 50256";
 
 /// Generate tokens with a decoder that keeps its past keys and values as state

@@ -12,13 +12,13 @@ const HEAD_BYTES_MAX: u64 = 4096;
 
 const EXAMPLES: &str = "\
 Examples:
-  python3 tools/export/from_tvm.py squeezenet.onnx -o squeezenet       # writes the folder, where TVM is installed
-  atoll import squeezenet                                              # makes squeezenet.kg
+  python3 tools/export/from_tvm.py squeezenet.onnx -o squeezenet    # where TVM is installed
+  atoll import squeezenet                                           # makes squeezenet.kg
   atoll import squeezenet -o s.kg --target host,nvidia:sm_80 --json
   atoll infer --model squeezenet.kg --input data=x.npy
 
-The folder contains manifest.json, kernels in PTX, and constants. Exporters for TVM, Triton, IREE and REEF are in
-tools/export. To write another exporter, see the description of the manifest in docs/guide/import.md.";
+The folder contains manifest.json, kernels in PTX, and constants. Exporters for TVM, Triton, IREE and REEF are \
+in tools/export. To write another exporter, see the description of the manifest in docs/guide/import.md.";
 
 /// Make a bundle (.kg) from the output of another compiler, as written by an exporter
 #[derive(Debug, clap::Args)]

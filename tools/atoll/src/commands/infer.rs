@@ -22,7 +22,8 @@ Examples:
   atoll infer --model resnet50.kg
   atoll infer --model magika.onnx --input bytes=features.npy --top 3
   atoll infer --model magika --url localhost:8000 --priority 1 --save answers/
-  atoll infer --model resnet50.kg --save host/ && atoll infer --model resnet50.kg --device cuda --expect host/
+  atoll infer --model resnet50.kg --save host/
+  atoll infer --model resnet50.kg --device cuda --expect host/
   atoll infer --model bert.kg --shape input_ids=1,64 --repeat 20 --json
   atoll infer --model bert.onnx --symbol seq=1..512 --fix batch=1 --shape input_ids=1,64";
 

@@ -65,7 +65,7 @@ struct CreateArgs {
     #[command(flatten)]
     figures: Figures,
 
-    /// Manifest (TOML or JSON) with these fields; flags take their place
+    /// Manifest (TOML or JSON) with these fields; flags override them
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 
@@ -77,7 +77,7 @@ struct CreateArgs {
     control: ControlArgs,
 }
 
-/// Change an instance; its requests continue
+/// Change an instance; its requests continue. Figures that are not given stay as they are
 #[derive(Debug, clap::Args)]
 struct ResizeArgs {
     /// The instance, as in NAME or TENANT:NAME
@@ -117,10 +117,10 @@ struct ListArgs {
     control: ControlArgs,
 }
 
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 struct Figures {
     /// Compute units of the device that it is bound to, in percent: above 0, at most 100. Rounded
-    /// up to the device's groups of units [default: 100]
+    /// up to the device's groups of units [default of a new instance: 100]
     #[arg(long, value_name = "PERCENT", value_parser = parse_number)]
     sm_partition: Option<f64>,
 
@@ -128,7 +128,7 @@ struct Figures {
     #[arg(long, value_name = "FRACTION", value_parser = parse_number)]
     quota_request: Option<f64>,
 
-    /// Fraction of the time that it gets at most [default: 1]
+    /// Fraction of the time that it gets at most [default of a new instance: 1]
     #[arg(long, value_name = "FRACTION", value_parser = parse_number)]
     quota_limit: Option<f64>,
 
@@ -204,6 +204,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
             show(&control.connect()?.create_instance(spec).classify()?, json)
         }
         Command::Resize(ResizeArgs { instance, figures, json, control }) => {
+            if figures == Figures::default() {
+                return Err(user_error("nothing to change; give --quota-request, --quota-limit or another figure"));
+            }
             let Figures { sm_partition, quota_request, quota_limit, gpu_mem, latency_ms } = figures;
             let resize = InstanceResize { instance, sm_partition, quota_request, quota_limit, gpu_mem, latency_ms };
             show(&control.connect()?.resize_instance(resize).classify()?, json)

@@ -17,16 +17,16 @@ use clap::Subcommand;
 const EXAMPLES: &str = "\
 Examples:
   atoll lease capacity
-  atoll lease grant --request-id 7f3a --holder replica-1 --function resnet50 --sm-partition 30 --quota-request 0.4 \\
-    --quota-limit 0.8 --gpu-mem 2G
+  atoll lease grant --request-id 7f3a --holder replica-1 --function resnet50 \\
+      --sm-partition 30 --quota-request 0.4 --quota-limit 0.8 --gpu-mem 2G
   atoll lease renew 5 --epoch 6 --holder replica-1
   atoll lease ls --json
   atoll lease release 5 --epoch 6 --holder replica-1
-  atoll lease hold --function resnet50 --sm-partition 30 --quota-request 0.4 --gpu-mem 2G --lease-file lease.json
+  atoll lease hold --function resnet50 --quota-request 0.4 --gpu-mem 2G --lease-file lease.json
 
-A lease ends unless it is renewed within its time to live, and with it its instance `lease-NUMBER`, which requests name.
-The answer to each command has the epoch for the next one. A command that is repeated with the same request id gets the
-same lease.";
+A lease ends unless it is renewed within its time to live, and with it its instance `lease-NUMBER`, which \
+requests name. The answer to each command has the epoch for the next one. A command that is repeated with the \
+same request id gets the same lease.";
 
 /// Grant, renew and release leases of instances of functions; report the remaining capacity of
 /// devices

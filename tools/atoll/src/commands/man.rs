@@ -71,7 +71,8 @@ fn section(command: &Command, inherited: &BTreeSet<&Id>, text: &mut String) {
         let _ = writeln!(text, "| `{}` | {help} | {} |", cell(&spelling(arg)), default(arg));
     }
     if let Some(examples) = command.get_after_help() {
-        let _ = writeln!(text, "\n```text\n{}\n```", examples.to_string().trim());
+        let lines = examples.to_string().trim().lines().map(footer_line).collect::<Vec<_>>().join("\n");
+        let _ = writeln!(text, "\n```text\n{lines}\n```");
     }
     let mut inherited = inherited.clone();
     inherited.extend(command.get_arguments().filter(|arg| arg.is_global_set()).map(Arg::get_id));
@@ -125,6 +126,11 @@ fn default(arg: &Arg) -> String {
 /// A text as a cell of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+/// A line of the text after the flags: an example, as it is, or a paragraph, wrapped.
+fn footer_line(line: &str) -> String {
+    if line.starts_with(' ') { line.to_owned() } else { wrapped(line) }
 }
 
 /// A text in lines of at most 100 columns, its paragraphs kept.

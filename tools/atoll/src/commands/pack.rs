@@ -20,14 +20,16 @@ The manifest:
   [symbols]
   n = { min = 1, max = 4096 }
   [buffers]
-  x = { kind = \"input\", dtype = \"f32\", shape = [\"n\"] }             # input, output, const (with a file), temp
+  # kind: input, output, const (with a file), or temp
+  x = { kind = \"input\", dtype = \"f32\", shape = [\"n\"] }
   y = { kind = \"output\", dtype = \"f32\", shape = [\"n\"] }
-  [[step]]                                                        # kernel, copy, fill, or repeat (with steps)
+  # kernel, copy, fill, or repeat (with steps)
+  [[step]]
   kernel = \"jacobi\"
   grid = [\"ceil(n / 256)\"]
   block = [256]
-  args = [\"x\", \"y\", \"n\", 0.5]                                 # buffers, { buffer, offset }, numbers, \
-  expressions";
+  # buffers, { buffer, offset }, numbers, expressions
+  args = [\"x\", \"y\", \"n\", 0.5]";
 
 /// Make a bundle (.kg) from PTX kernels and a manifest that describes their launches
 #[derive(Debug, clap::Args)]

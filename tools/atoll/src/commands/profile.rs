@@ -28,10 +28,9 @@ Examples:
   atoll profile resnet50.kg --compute-units 2 --output resnet50.json --json
   atoll profile resnet50.kg --grid --quotas 20,60,100 --partitions 25,50,100
 
-Profiles are kept in a cache under the digest of the bundle, where `atoll serve --policy reef` and `atoll bench disb` \
-find
-them; `atoll serve` scales models by their grids. One file holds the profiles of several shapes. Measure on an idle
-machine: other programs distort the result.";
+Profiles are kept in a cache under the digest of the bundle, where `atoll serve --policy reef` and `atoll \
+bench disb` find them; `atoll serve` scales models by their grids. One file holds the profiles of several \
+shapes. Measure on an idle machine: other programs distort the result.";
 
 /// Measure how long each launch of a model takes alone on a device
 #[derive(Debug, clap::Args)]

@@ -31,10 +31,10 @@ Examples:
   atoll run -- ./vector-add 1000000
   atoll run --class real-time --memory-mib 512 -- ./vector-add 1000000
   atoll run --report -- python3 train.py
-  atoll run --stored-functions -- python3 train.py  # work that repeats is sent as one call
+  atoll run --stored-functions -- python3 train.py    # work that repeats is sent as one call
   atoll run --server gpu-box:8003 --token-file token -- ./vector-add   # a daemon with --sessions
-  atoll run --listen unix:gpu.sock                # without a daemon: where the GPU is
-  atoll run --server unix:gpu.sock -- ./vector-add  # and where it is not, through a forwarded socket
+  atoll run --listen unix:gpu.sock                    # without a daemon: where the GPU is
+  atoll run --server unix:gpu.sock -- ./vector-add    # elsewhere, through a forwarded socket
 
 The exit code is the program's.";
 

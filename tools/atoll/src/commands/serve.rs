@@ -29,18 +29,19 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   atoll serve --model-repository models/
-  atoll serve --model-repository models/ --http-port 0 --grpc-port 0 --metrics-port 0 --compute-units 4
-  atoll serve --model-repository models/ --config atoll.toml --control-socket /run/atoll/control.sock
+  atoll serve --model-repository models/ --http-port 0 --no-grpc --metrics-port 0 --compute-units 4
+  atoll serve --model-repository models/ --config atoll.toml --control-socket control.sock
   atoll serve --model-repository models/ --device host:0@0-3 --device host:1@4-7
-  atoll serve --model-repository models/ --host 0.0.0.0 --auth-keys keys.json --tls-cert cert.pem --tls-key key.pem
-  atoll serve --model-repository models/ --sessions 0.0.0.0:8003 --auth-keys keys.json --tls-cert cert.pem \\
-      --tls-key key.pem
+  atoll serve --model-repository models/ --host 0.0.0.0 --auth-keys keys.json \\
+      --tls-cert cert.pem --tls-key key.pem
+  atoll serve --model-repository models/ --sessions 0.0.0.0:8003 --auth-keys keys.json \\
+      --tls-cert cert.pem --tls-key key.pem
   atoll serve --model-repository models/ --model-control-mode poll --repository-poll-secs 5
   atoll serve --model-repository s3://bucket/models --model-control-mode poll
 
-A repository contains NAME.kg, NAME.onnx (compiled at the first load, then cached) or NAME/1/model.onnx.
-NAME.toml has the settings of a model:  class = \"real-time\",  queue_capacity = 64 (per class),  device = \"host:1\"
-(default: --placement decides).";
+A repository contains NAME.kg, NAME.onnx (compiled at the first load, then cached) or NAME/1/model.onnx. \
+NAME.toml has the settings of a model, such as class = \"real-time\", queue_capacity = 64 (per class) and \
+device = \"host:1\" (default: --placement decides).";
 
 /// Serve the models of a folder over HTTP and gRPC (KServe v2), with metrics for Prometheus
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use clap::Subcommand;
 const EXAMPLES: &str = "\
 Examples:
   atoll session ls
-  atoll session suspend 7                  # its memory goes to host memory; the next call brings it back
+  atoll session suspend 7                  # to host memory, until the next call of the program
   atoll session resume 7 --device host:1   # moves it to another device of the same kind
 
 Root and the daemon's own user see the sessions of all tenants, unless they choose one with --tenant.";

@@ -13,11 +13,11 @@ Examples:
   atoll usage --tenant team-a
   atoll usage --json | jq '.rows[] | [.tenant, .function, .billed_s, .billed_by]'
 
-`device s` is time on the device, weighted by the share of its compute units: a second on half of them counts half.
-`billed s` is CPU time where the kernel counts it for the tenant's process, divided by the compute units, and `device s`
-elsewhere; `by` says which. Prices are those of [prices] in the daemon's configuration, with `cpu` for CPU stages.
-`CPU s` and memory are as the system accounts for them.
-Root and the daemon's own user see all tenants, unless they choose one with --tenant.";
+`device s` is time on the device, weighted by the share of its compute units: a second on half of them counts \
+half. `billed s` is CPU time where the kernel counts it for the tenant's process, divided by the compute \
+units, and `device s` elsewhere; `by` says which. Prices are those of [prices] in the daemon's configuration, \
+with `cpu` for CPU stages. `CPU s` and memory are as the system accounts for them. Root and the daemon's own \
+user see all tenants, unless they choose one with --tenant.";
 
 /// Report the use of devices and device memory by tenant and function, since the daemon started
 #[derive(Debug, clap::Args)]

@@ -24,15 +24,16 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   atoll bench latency --rt squeezenet.kg --be resnet50.kg
-  atoll bench latency --rt magika.onnx --be resnet50.onnx --rate 50 --arrivals poisson --duration 60 --json
+  atoll bench latency --rt magika.onnx --be resnet50.onnx --rate 50 \\
+      --arrivals poisson --duration 60 --json
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --policy sequential
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --daemon
 
-Real-time requests arrive independently of answers (open loop); best-effort requests follow their answers (closed loop).
-The phases have equal length: real-time alone, best-effort alone, both; all real-time phases have the same arrivals. In
-a further phase real-time requests run alone, and memory of the best-effort model's size is swept between them, to
-separate the effect of cold caches. With --daemon, the same arrivals follow once more over HTTP and over rings, each
-alone and beside best-effort requests.";
+Real-time requests arrive independently of answers (open loop); best-effort requests follow their answers \
+(closed loop). The phases have equal length: real-time alone, best-effort alone, both; all real-time phases \
+have the same arrivals. In a further phase real-time requests run alone, and memory of the best-effort model's \
+size is swept between them, to separate the effect of cold caches. With --daemon, the same arrivals follow \
+once more over HTTP and over rings, each alone and beside best-effort requests.";
 
 /// Measure real-time requests alone and beside best-effort load, in this process
 #[derive(Debug, clap::Args)]

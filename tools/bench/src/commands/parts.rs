@@ -29,9 +29,9 @@ Examples:
   atoll bench parts --model densenet201.kg --beside resnet152.kg --device cuda:0
   atoll bench parts --model squeezenet.kg --beside vgg19.kg --compute-units 16 --duration 10 --json
 
-A partition is a green context: its kernels run on its compute units only. Memory, caches and the driver are shared.
-One client sends requests to the model and waits for each answer; the other model always has two outstanding requests.
-The policy treats all requests alike.";
+A partition is a green context: its kernels run on its compute units only. Memory, caches and the driver are \
+shared. One client sends requests to the model and waits for each answer; the other model always has two \
+outstanding requests. The policy treats all requests alike.";
 
 /// Measure how well GPU partitions isolate work: a model alone on a partition, beside another model
 /// on the rest, and both on the whole GPU

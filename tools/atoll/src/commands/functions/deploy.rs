@@ -18,8 +18,8 @@ Examples:
   atoll fn deploy model.kg --tenant team-a --private --json
   atoll fn deploy model.kg --signature model.kg.minisig
 
-The daemon compiles the code of a bundle again from its PTX, unless the bundle is signed by a key that the daemon
-trusts, or the daemon trusts the tenant.";
+The daemon compiles the code of a bundle again from its PTX, unless the bundle is signed by a key that the \
+daemon trusts, or the daemon trusts the tenant.";
 
 /// Deploy a bundle as a function, replacing a function of the same name. Deployed functions survive
 /// a restart of the daemon

@@ -23,10 +23,10 @@ Examples:
   atoll fn invoke gemm a=a.npy --async=first
   atoll fn invoke relu x=future:first/y
 
-A chain is one call: tensors passed on by --then stay on the device. Without OUTPUT=INPUT, an input takes the output of
-the same name, or the only output. INDEX.NAME is an input of the function number INDEX, counted from 0.
---rename repeats the call with other contents, and sends only those. An input future:ID/OUTPUT is the output of a call
-with --async, which may not have ended yet.";
+A chain is one call: tensors passed on by --then stay on the device. Without OUTPUT=INPUT, an input takes the \
+output of the same name, or the only output. INDEX.NAME is an input of the function number INDEX, counted from \
+0. --rename repeats the call with other contents, and sends only those. An input future:ID/OUTPUT is the \
+output of a call with --async, which may not have ended yet.";
 
 /// Call a function of a daemon, or several in a chain
 #[derive(Debug, clap::Args)]

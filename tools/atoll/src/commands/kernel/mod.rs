@@ -10,8 +10,8 @@ use clap::Subcommand;
 
 const EXAMPLES: &str = "\
 Examples:
-  atoll kernel run saxpy.ptx --entry saxpy --grid 4 --block 256 --arg in:x.npy --arg inout:y.npy:z.npy --arg f32:2.0 \
-  --arg u32:1000
+  atoll kernel run saxpy.ptx --entry saxpy --grid 4 --block 256 \\
+      --arg in:x.npy --arg inout:y.npy:z.npy --arg f32:2.0 --arg u32:1000
   atoll kernel compare --device cuda:0 --random 1..301 --corpus tests/kernels";
 
 /// Run and compare single PTX kernels

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "\
 Arguments, in the order of the kernel's parameters:
   --arg u32:1000                   a literal: i8 … i64, u8 … u64, f16, bf16, f32, f64
-  --arg in:x.npy                   memory from a file; a .npy file has a type, others need one: in:f32:x.bin
+  --arg in:x.npy                   memory from a file; in:f32:x.bin if it is no .npy file
   --arg in:f32:64x64:random        generated: random, arange, or a number for every element
   --arg inout:y.npy:z.npy          read and written; the result goes to z.npy
   --arg out:f32:1024:c.npy         initially zero; the result goes to c.npy (optional)
@@ -39,11 +39,12 @@ Arguments, in the order of the kernel's parameters:
 Examples:
   atoll kernel run saxpy.ptx --entry saxpy --grid 4 --block 256 \\
       --arg in:x.npy --arg inout:y.npy:z.npy --arg f32:2.0 --arg u32:1000
-  atoll kernel run gemm.ptx --grid 8,8 --block 16,16 --arg in:f32:512x512:random --arg in:f32:512x512:random \\
-      --arg out:f32:512x512 --arg u32:512 --repeat 100 --json
-  atoll kernel run scan.ptx --grid 1 --block 128 --shared 1K --device interp --arg inout:u32:128:arange
-  atoll kernel run scan.ptx --grid 1 --block 128 --pass inject_preempt_flag,shared_to_dynamic --arg \
-  inout:u32:128:arange";
+  atoll kernel run gemm.ptx --grid 8,8 --block 16,16 --repeat 100 --json \\
+      --arg in:f32:512x512:random --arg in:f32:512x512:random --arg out:f32:512x512 --arg u32:512
+  atoll kernel run scan.ptx --grid 1 --block 128 --shared 1K --device interp \\
+      --arg inout:u32:128:arange
+  atoll kernel run scan.ptx --grid 1 --block 128 --arg inout:u32:128:arange \\
+      --pass inject_preempt_flag,shared_to_dynamic";
 
 /// Device memory beyond the buffers, for the progress maps of large grids.
 #[cfg(any(feature = "native", feature = "cuda"))]

@@ -24,12 +24,14 @@ const LOOK: Duration = Duration::from_millis(50);
 
 const EXAMPLES: &str = "\
 Examples:
-  atoll lease hold --function resnet50 --sm-partition 30 --quota-request 0.4 --gpu-mem 2G --lease-file lease.json
-  atoll lease hold --url https://gpu-box:8000 --token-file token --function resnet50 --quota-request 0.4 --gpu-mem 2G
+  atoll lease hold --function resnet50 --sm-partition 30 --quota-request 0.4 --gpu-mem 2G \\
+      --lease-file lease.json
+  atoll lease hold --url https://gpu-box:8000 --token-file token \\
+      --function resnet50 --quota-request 0.4 --gpu-mem 2G
 
-In a container of Kubernetes with units of `atoll.dev/sm-pct`, variables have the size of the lease, its request id and
-the address of the daemon. The units are compute units times time: with 15 of them and --quota-request 0.5, the lease
-has 30 % of the compute units.";
+In a container of Kubernetes with units of `atoll.dev/sm-pct`, variables have the size of the lease, its \
+request id and the address of the daemon. The units are compute units times time: with 15 of them and \
+--quota-request 0.5, the lease has 30 % of the compute units.";
 
 /// Hold a lease over HTTP until SIGTERM or SIGINT: ask for it, renew it, ask for another one when it
 /// has ended, and release it at the end

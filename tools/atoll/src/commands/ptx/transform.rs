@@ -17,7 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   atoll ptx transform --list
   atoll ptx transform --pass inject_preempt_flag,shared_to_dynamic kernels.ptx -o preemptible.ptx
-  atoll ptx transform --pass virtualize_block_index,outline_kernel_body --block 16,16 gemm.ptx --json
+  atoll ptx transform --pass virtualize_block_index,outline_kernel_body --block 16,16 gemm.ptx
   atoll ptx transform --pass check_in_loops --may-run-again reduce reduce.ptx";
 
 /// Treatment of an access outside of the fence.

@@ -20,13 +20,13 @@ Examples:
   atoll top --once
   atoll top --once --json | jq '.functions[] | [.function, .requests_per_s, .latency_ms.p99]'
 
-Rates, latencies and shares refer to the last interval. Latency is the time from submission to the end of a request, as
-measured by the daemon. Root and the daemon's own user see the device and all tenants, unless they choose one with
---tenant; others see their own functions. The class is that of the requests that arrived in the interval, or else that
-of the function.
+Rates, latencies and shares refer to the last interval. Latency is the time from submission to the end of a \
+request, as measured by the daemon. Root and the daemon's own user see the device and all tenants, unless they \
+choose one with --tenant; others see their own functions. The class is that of the requests that arrived in \
+the interval, or else that of the function.
 
-Keys: < and > choose the column that sorts the functions, r reverses the order, / filters by name, arrows and PgUp,
-PgDn, Home and End scroll, q quits.";
+Keys: < and > choose the column that sorts the functions, r reverses the order, / filters by name, arrows and \
+PgUp, PgDn, Home and End scroll, q quits.";
 
 /// Show the current activity of a daemon: modes, queues, compute units, preemptions, and the
 /// requests of each function

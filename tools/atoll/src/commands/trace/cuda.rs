@@ -16,8 +16,8 @@ Examples:
   atoll trace cuda -o 1.trace -- ./classify image1
   atoll trace cuda --memory-mib 512 -- python3 classify.py
 
-A recording has the program's calls, all data that it copies to the device and back, and its modules. `atoll fn
-from-trace` makes a function of several recordings. The exit code is the program's.";
+A recording has the program's calls, all data that it copies to the device and back, and its modules. `atoll \
+fn from-trace` makes a function of several recordings. The exit code is the program's.";
 
 /// Record the CUDA calls of a program with their data, for `atoll fn from-trace`. The program runs
 /// as with `atoll run --private`

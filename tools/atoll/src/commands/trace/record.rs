@@ -34,12 +34,13 @@ Examples:
   atoll trace record --past --seconds 0           # the most recent records
   atoll trace record --seconds 1 --json | jq '.preemptions'
 
-Open the file at https://ui.perfetto.dev, which processes it in the browser without uploading it. There are tracks for
-the scheduler (mode and decisions), the device queues, the compute units, and the requests of each function; arrows lead
-from a request to its launches. Each device has its own tracks. With several devices, the group \"pool placement\" has
-a track per device with the requests that the placement policy gave it: how long they waited, why they went there, and
-how long loading their constants is expected to take; decisions of the autoscaler are there, too. Root and the
-daemon's own user see all tenants, unless they choose one with --tenant; others see their own work.";
+Open the file at https://ui.perfetto.dev, which processes it in the browser without uploading it. There are \
+tracks for the scheduler (mode and decisions), the device queues, the compute units, and the requests of each \
+function; arrows lead from a request to its launches. Each device has its own tracks. With several devices, \
+the group \"pool placement\" has a track per device with the requests that the placement policy gave it: how \
+long they waited, why they went there, and how long loading their constants is expected to take; decisions of \
+the autoscaler are there, too. Root and the daemon's own user see all tenants, unless they choose one with \
+--tenant; others see their own work.";
 
 /// Record the activity of a daemon into a file for Perfetto
 #[derive(Debug, clap::Args)]

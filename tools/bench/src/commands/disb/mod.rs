@@ -43,21 +43,23 @@ pub(super) const REEF_FILES: [(&str, &str); 5] = [
 const YARDSTICK: &str = "rt-only";
 
 const EXAMPLES: &str = "\
-On simulated GPUs (sim:mi50 and others), profiles are pairs of files as published by REEF: NAME.graph.json (the \
-kernels in
-order) and NAME.profile.json (their times on the device). On host and cuda, models are executed; sim:host predicts that
-execution from the profiles of `atoll profile`. Both need --map for the models.
+On simulated GPUs (sim:mi50 and others), profiles are pairs of files as published by REEF: NAME.graph.json \
+(the kernels in order) and NAME.profile.json (their times on the device). On host and cuda, models are \
+executed; sim:host predicts that execution from the profiles of `atoll profile`. Both need --map for the \
+models.
 
 Examples:
   atoll bench disb --device sim:mi50 --profiles reef-mi50
-  atoll bench disb --workload A,C --policy rt-only,streams,reset --device sim:mi50 --profiles reef-mi50
+  atoll bench disb --workload A,C --policy rt-only,streams,reset \\
+      --device sim:mi50 --profiles reef-mi50
   atoll bench disb --workload REAL.json --device sim:mi50 --profiles reef-mi50 --json
   atoll bench disb --workload A --device sim:mi50 --profiles reef-mi50 --cost evicted-launch=2
-  atoll bench disb --workload A --device sim:v100 --profiles reef-mi50 --fault stuck-kernels=0.0001,failing-resets=0.1
-  atoll bench disb --workload A --device host --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg \
-  --rate-scale 0.2 --duration 10
-  atoll bench disb --workload A --device sim:host --map vgg19-imagenet=squeezenet.kg --map \
-  resnet152-imagenet=resnet18.kg --rate-scale 0.2 --duration 10";
+  atoll bench disb --workload A --device sim:v100 --profiles reef-mi50 \\
+      --fault stuck-kernels=0.0001,failing-resets=0.1
+  atoll bench disb --workload A --device host --rate-scale 0.2 --duration 10 \\
+      --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg
+  atoll bench disb --workload A --device sim:host --rate-scale 0.2 --duration 10 \\
+      --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg";
 
 /// Run DISB's workloads under every policy. Calls arrive on schedule whether or not earlier ones
 /// were answered, and latency counts from the scheduled arrival

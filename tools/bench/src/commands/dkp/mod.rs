@@ -42,13 +42,13 @@ Examples:
   atoll bench dkp --device cuda:0 --rounds 500 --json
   atoll bench dkp --architecture gfx90a,gfx1100
 
-Each kernel runs as it is in a bundle (preemptible), and as the only kernel in a launch of its dkp module. The two
-alternate, and each pair gives a ratio. The difference is the cost of the module: the registers of its class, calls, and
-virtual block indices. Times are measured by the device.
+Each kernel runs as it is in a bundle (preemptible), and as the only kernel in a launch of its dkp module. The \
+two alternate, and each pair gives a ratio. The difference is the cost of the module: the registers of its \
+class, calls, and virtual block indices. Times are measured by the device.
 
-With --architecture, code objects for AMD GPUs are interpreted on the CPU, one block of each kernel. The cost is in
-instructions of a wave: the proxy kernel's jump, and virtual block indices. A kernel is in the module of its occupancy
-level and in those of the levels with more registers. This needs no GPU and measures no time.";
+With --architecture, code objects for AMD GPUs are interpreted on the CPU, one block of each kernel. The cost \
+is in instructions of a wave: the proxy kernel's jump, and virtual block indices. A kernel is in the module of \
+its occupancy level and in those of the levels with more registers. This needs no GPU and measures no time.";
 
 /// Measure the cost of dkp modules: kernels alone, and in a module where others could be padded in
 /// but none is

@@ -24,10 +24,10 @@ Examples:
   atoll bench fast --figure 9,9-host,13,13-host
   atoll bench fast --figure clients --profiles reef-mi50 --host-profile squeezenet.kg
 
-Kernels are in the shape of the paper's: ResNet and RNNT use a quarter of a V100, GNMT and BERT half of
-it, and a request takes alone what it takes there. The figures of `clients` have profiles that were
-measured on another device, which the column `profiles` names. Figure 12 with other loads is `atoll
-bench scaling`. The column `paper` has the published value or finding.";
+Kernels are in the shape of the paper's: ResNet and RNNT use a quarter of a V100, GNMT and BERT half of it, \
+and a request takes alone what it takes there. The figures of `clients` have profiles that were measured on \
+another device, which the column `profiles` names. Figure 12 with other loads is `atoll bench scaling`. The \
+column `paper` has the published value or finding.";
 
 /// The figures, by their names on the command line.
 const FIGURES: [&str; 9] = ["8", "9", "10", "11", "12", "13", "clients", "9-host", "13-host"];

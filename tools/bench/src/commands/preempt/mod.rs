@@ -28,14 +28,13 @@ Examples:
   atoll bench preempt --isolation process --count 1000 --json
   atoll bench preempt --device cuda:0 --queued 10,1000 --kernel-us 20,100,1000 --json
 
-Best-effort clients keep all compute units busy with kernels of a given duration. Real-time requests arrive at random;
-their only kernel has one block per compute unit. On a GPU, best-effort blocks use all threads of a compute unit, so \
-that
-no other block fits beside them, and running blocks are not interrupted: the drain time is the rest of the running
-kernel, and the flag time (until a launch that had not started has left) is the time of the preemption itself.
-Every number of queued kernels is measured with every kernel duration; numbers of clients and capacities are measured
-with 1000 kernels of 1000 µs, one client, and capacity 4. Times are from the arrival of the request at the scheduler to
-the start of its first block.";
+Best-effort clients keep all compute units busy with kernels of a given duration. Real-time requests arrive at \
+random; their only kernel has one block per compute unit. On a GPU, best-effort blocks use all threads of a \
+compute unit, so that no other block fits beside them, and running blocks are not interrupted: the drain time \
+is the rest of the running kernel, and the flag time (until a launch that had not started has left) is the \
+time of the preemption itself. Every number of queued kernels is measured with every kernel duration; numbers \
+of clients and capacities are measured with 1000 kernels of 1000 µs, one client, and capacity 4. Times are \
+from the arrival of the request at the scheduler to the start of its first block.";
 
 /// Measure how long a real-time request waits for a device full of best-effort kernels: by number
 /// of queued kernels, their duration, number of clients, and capacity of device queues

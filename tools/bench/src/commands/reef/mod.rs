@@ -22,10 +22,10 @@ Examples:
   atoll bench reef --profiles reef-mi50 --figure 12,20 --seconds 60
   atoll bench reef --profiles reef-mi50 --figure 11 --real REAL.json --json
 
-All figures but 14-host, 18 and 19 are simulations with the daemon's scheduler, not measurements of a GPU. The simulated
-devices have the costs that REEF published, with guesses where it published none. Profiles are REEF's, measured on an
-MI50, on every device. The column `paper` has the published value that the row compares with, in its words. Figure 18
-counts proxy kernels. Figures 14-host and 19 are measured on this machine.";
+All figures but 14-host, 18 and 19 are simulations with the daemon's scheduler, not measurements of a GPU. The \
+simulated devices have the costs that REEF published, with guesses where it published none. Profiles are \
+REEF's, measured on an MI50, on every device. The column `paper` has the published value that the row compares \
+with, in its words. Figure 18 counts proxy kernels. Figures 14-host and 19 are measured on this machine.";
 
 /// The figures, by their names on the command line.
 const FIGURES: [&str; 14] =

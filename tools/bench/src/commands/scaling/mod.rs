@@ -27,9 +27,9 @@ Examples:
   atoll bench scaling --devices 16 --functions 12 --high 200 --json
   atoll bench scaling --on daemon --device host:0@0 --device host:1@1 --low 5 --high 40
 
-The oracle knows every request beforehand. In each interval it has the instances that answer all
-requests of the interval in time, and they start without delay. Its instances have the size that
-takes the least device time over the run.";
+The oracle knows every request beforehand. In each interval it has the instances that answer all requests of \
+the interval in time, and they start without delay. Its instances have the size that takes the least device \
+time over the run.";
 
 /// Throughput of a simulated function on a whole device, in thousandths of a request per second.
 const WHOLE_DEVICE: u64 = 76_000;

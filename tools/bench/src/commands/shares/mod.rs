@@ -27,9 +27,9 @@ Examples:
   atoll bench shares --split 10:90 --graph
   atoll bench shares --quotas 10,20,30,40,50,60,70,80,90,100
 
-Each part of the split is an instance with this request and limit, and requests outstanding all the time.
-With --quotas, one instance has each of these quotas in turn. Its throughput is compared with the same part of
-its throughput at 100 %.";
+Each part of the split is an instance with this request and limit, and requests outstanding all the time. With \
+--quotas, one instance has each of these quotas in turn. Its throughput is compared with the same part of its \
+throughput at 100 %.";
 
 /// Longest time before a measurement: the first requests find cold caches.
 const WARM_UP_MAX: Duration = Duration::from_secs(1);

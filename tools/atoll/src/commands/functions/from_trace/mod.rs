@@ -33,9 +33,9 @@ Examples:
   atoll fn from-trace loop.trace -o step.kg                # a program that repeats its work
   atoll fn from-trace *.trace -o sum.kg --type in0=f32 --type out0=f32
 
-All runs but the last are compared. They must do the same work; data that they copy to the device is an input if it
-differs, and a constant otherwise. The function is then executed with the inputs of the last 16 runs, one after the
-other, and must give their results, byte by byte.";
+All runs but the last are compared. They must do the same work; data that they copy to the device is an input \
+if it differs, and a constant otherwise. The function is then executed with the inputs of the last 16 runs, \
+one after the other, and must give their results, byte by byte.";
 
 /// Make a bundle (.kg) from recorded runs of a CUDA program that do the same work on different data
 #[derive(Debug, clap::Args)]

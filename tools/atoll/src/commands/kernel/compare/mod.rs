@@ -20,9 +20,10 @@ use trial::{CaseFilter, Task, tasks};
 const SEEDS: Range<u64> = 1..301;
 
 const EXAMPLES: &str = "\
-Each kernel runs on both devices with the same memory contents. Integers and all results of random kernels must be
-equal bit for bit; floating-point results of the corpus may differ within the tolerance of their case. Kernels that a
-device refuses are reported and counted separately. The exit status is 1 if a launch differs, fails or was left out.
+Each kernel runs on both devices with the same memory contents. Integers and all results of random kernels \
+must be equal bit for bit; floating-point results of the corpus may differ within the tolerance of their case. \
+Kernels that a device refuses are reported and counted separately. The exit status is 1 if a launch differs, \
+fails or was left out.
 
 Examples:
   atoll kernel compare --device cuda:0 --random 1..301 --corpus tests/kernels

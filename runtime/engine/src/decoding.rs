@@ -1,4 +1,5 @@
-//! The threads that finish large answers, because the engine's thread must not spend time on them.
+//! The threads that finish large answers, and those that encode the strings of requests to a pool of
+//! devices, because the engine's thread must not spend time on them.
 
 use atoll_core::Class;
 use crossbeam_channel::{Sender, unbounded};
@@ -6,13 +7,13 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// The rest of an answer: it computes the answer and calls the reply.
+/// The rest of an answer, or of a submission: it encodes or decodes strings and calls what follows.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread for each class that finishes large answers, in their order. So real-time answers do not
-/// wait for best-effort ones.
+/// A thread for each class that does jobs in their order. So real-time requests do not wait for
+/// best-effort ones.
 #[derive(Debug, Default)]
-pub(crate) struct DecodingThreads(Mutex<State>);
+pub struct DecodingThreads(Mutex<State>);
 
 #[derive(Debug, Default)]
 enum State {
@@ -53,7 +54,7 @@ impl DecodingThreads {
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn start(&self) -> io::Result<()> {
+    pub fn start(&self) -> io::Result<()> {
         let mut state = self.state();
         if matches!(*state, State::New) {
             // The kernel keeps 15 characters of a name.
@@ -64,7 +65,7 @@ impl DecodingThreads {
     }
 
     /// Does a job on the thread of a class; on the caller's thread if there is none.
-    pub(crate) fn run(&self, class: Class, job: Job) {
+    pub fn run(&self, class: Class, job: Job) {
         let sender = match (&*self.state(), class) {
             (State::Running { real_time: lane, .. }, Class::RealTime)
             | (State::Running { best_effort: lane, .. }, Class::BestEffort) => Some(lane.jobs.clone()),
@@ -80,7 +81,7 @@ impl DecodingThreads {
     }
 
     /// Ends the threads after all their jobs.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         let before = std::mem::replace(&mut *self.state(), State::Stopped);
         if let State::Running { real_time, best_effort } = before {
             real_time.stop();

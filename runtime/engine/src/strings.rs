@@ -61,6 +61,13 @@ pub(crate) fn encode(
     Ok(outputs.iter().any(Option::is_some).then_some(StringOutputs { outputs, class }))
 }
 
+/// Whether [`encode`] may take long: the request has strings, or a function whose inputs are computed.
+pub(crate) fn encodes(request: &ChainRequest, find: impl Fn(&FunctionKey) -> Option<Arc<Function>>) -> bool {
+    let has_strings = |input: &StageInput| matches!(input, StageInput::Tensor(tensor) if tensor.dtype.is_none());
+    let computes = |key: &FunctionKey| find(key).is_some_and(|function| !function.graph().strings.steps.is_empty());
+    request.stages.iter().any(|stage| stage.inputs.iter().any(has_strings) || computes(&stage.function))
+}
+
 /// Refuses a call that does not give exactly the inputs of clients, since the others are computed
 /// and must not come from the client, and a call with numbers instead of strings.
 fn check_inputs(stage: &StageRequest, function: &Function) -> Result<(), InputError> {

@@ -286,6 +286,10 @@ impl Inference for FleetHandle {
         }
     }
 
+    fn encodes(&self, request: &ChainRequest) -> bool {
+        self.0.members.iter().any(|member| member.encodes(request))
+    }
+
     fn submit_to(&self, device: DeviceId, why: Why, request: ChainRequest, reply: Reply) -> InvocationId {
         let name = self.0.names.get(usize::from(device.0)).map_or("?", String::as_str);
         let refusal = match self.member(device) {

@@ -154,6 +154,12 @@ pub trait Inference: Send + Sync + 'static {
     /// them. The reply is called exactly once.
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
 
+    /// Whether the thread that submits a request encodes strings or computes inputs, which may take
+    /// long. A test double does neither.
+    fn encodes(&self, _request: &ChainRequest) -> bool {
+        false
+    }
+
     /// Invokes a chain of functions on this device, without the placement policy; `why` is for
     /// traces. If the device is drained, lost, or lacks a function, the answer is
     /// [`InvokeError::Unavailable`]; the request is not sent to another device. A test double

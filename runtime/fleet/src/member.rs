@@ -64,6 +64,11 @@ pub trait Member: Send + Sync + 'static {
     fn unload(&self, function: &FunctionKey) -> Result<(), EngineError>;
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
 
+    /// Whether the thread that submits a request encodes strings, which may take long.
+    fn encodes(&self, _request: &ChainRequest) -> bool {
+        false
+    }
+
     fn submit_movable(&self, request: ChainRequest, reply: Reply) -> InvocationId {
         self.submit(request, reply)
     }
@@ -194,6 +199,10 @@ impl Member for EngineHandle {
 
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId {
         self.submit_chain(request, reply)
+    }
+
+    fn encodes(&self, request: &ChainRequest) -> bool {
+        EngineHandle::encodes(self, request)
     }
 
     fn submit_movable(&self, request: ChainRequest, reply: Reply) -> InvocationId {

@@ -9,6 +9,7 @@
 
 use crate::tensors::dtype_of;
 use atoll_engine::{InputTensor, InvokeError, OutputTensor};
+use atoll_kgraph::SymbolSpec;
 use atoll_protocol::{DataType, Parameters, ProtocolError, TensorMetadata, to_f64};
 use serde::Deserialize;
 use std::num::NonZeroU32;
@@ -65,12 +66,14 @@ pub(crate) struct Decoder {
     inputs: Vec<(Content, DataType)>,
     /// The index of the tokens among the inputs that clients send.
     tokens: usize,
+    /// Most tokens of a step. Longer prompts are refused before inputs are made for them.
+    step_tokens_max: i64,
     /// The index and the type of the output with the logits.
     logits: (usize, DataType),
 }
 
 impl Decoder {
-    /// Finds the tensors of a decoder among those of a model.
+    /// Finds the tensors of a decoder among those of a model with these symbols.
     ///
     /// # Errors
     /// If the model is no decoder, with the reason.
@@ -78,6 +81,7 @@ impl Decoder {
         settings: GenerationSettings,
         inputs: &[TensorMetadata],
         outputs: &[TensorMetadata],
+        symbols: &[SymbolSpec],
     ) -> Result<Decoder, String> {
         let contents = inputs.iter().enumerate().map(|(at, input)| {
             let sent = inputs[..at].iter().filter(|before| is_sent(before)).count();
@@ -97,7 +101,15 @@ impl Decoder {
                 names(outputs)
             )
         })?;
-        Ok(Decoder { settings, inputs: contents, tokens, logits: (index, logits.datatype) })
+        let step_tokens_max =
+            inputs.iter().find(|input| input.name == TOKENS).and_then(|it| tokens_max_of(it, symbols));
+        Ok(Decoder {
+            settings,
+            inputs: contents,
+            tokens,
+            step_tokens_max: step_tokens_max.unwrap_or(i64::MAX),
+            logits: (index, logits.datatype),
+        })
     }
 
     /// Those inputs of the model that clients send.
@@ -154,8 +166,18 @@ impl Decoder {
                 tokens.shape
             )));
         }
+        if tokens.shape[1] > self.step_tokens_max {
+            let (count, most) = (tokens.shape[1], self.step_tokens_max);
+            return Err(refused(format!("it has {count} tokens; the model takes at most {most} at once")));
+        }
         Ok(integers(datatype, &tokens.bytes))
     }
+}
+
+/// The largest number of tokens in an input, if a symbol of the model says it.
+fn tokens_max_of(input: &TensorMetadata, symbols: &[SymbolSpec]) -> Option<i64> {
+    let name = input.symbols.get(1).filter(|name| !name.is_empty())?;
+    symbols.iter().find(|symbol| symbol.name == *name).map(|symbol| symbol.max)
 }
 
 /// The content of an input in each step. `sent` is its index among the inputs that clients send.

@@ -2,7 +2,7 @@
 
 use crate::running::Permit;
 use crate::threads::for_tenant;
-use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply, StageInput};
+use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply};
 use atoll_fleet::Inference;
 use std::sync::Arc;
 use std::time::Instant;
@@ -53,9 +53,9 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// Submits an invocation. The permit counts until the engine has answered, at least. The engine
-    /// encodes strings when it is called, which may take long, so a request with strings is
-    /// submitted on the pool of blocking threads. If the future is dropped meanwhile, the invocation
-    /// is cancelled once it is submitted.
+    /// encodes strings and computes the texts of numbers when it is called, which may take long, so
+    /// such a request is submitted on the pool of blocking threads. If the future is dropped
+    /// meanwhile, the invocation is cancelled once it is submitted.
     ///
     /// # Errors
     /// The engine panicked.
@@ -65,7 +65,7 @@ impl Pending {
         request: ChainRequest,
         submit: impl FnOnce(&dyn Inference, ChainRequest, Reply) -> InvocationId + Send + 'static,
     ) -> Result<Pending, InvokeError> {
-        let blocks = has_strings(&request);
+        let blocks = engine.encodes(&request);
         let (engine, counted) = (Arc::clone(engine), permit.clone());
         let submit = move || {
             let (answer, answered) = oneshot::channel();
@@ -98,16 +98,72 @@ impl Pending {
     }
 }
 
-/// Whether an input has strings.
-fn has_strings(request: &ChainRequest) -> bool {
-    let mut inputs = request.stages.iter().flat_map(|stage| &stage.inputs);
-    inputs.any(|input| matches!(input, StageInput::Tensor(tensor) if tensor.dtype.is_none()))
-}
-
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             self.engine.cancel(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_engine::{EngineError, EngineStatistics, FunctionKey, FunctionOptions};
+    use atoll_fleet::Placed;
+    use atoll_kgraph::Bundle;
+    use std::sync::Mutex;
+    use std::thread::ThreadId;
+
+    /// Notes the threads that submit requests, and whether submitting takes long.
+    struct Device(bool, Mutex<Vec<ThreadId>>);
+
+    impl Inference for Device {
+        fn devices(&self) -> &[String] {
+            &[]
+        }
+
+        fn load(&self, _: Arc<Bundle>, options: FunctionOptions, _: Option<&str>) -> Result<Placed, EngineError> {
+            Err(EngineError::NotLoaded(options.key))
+        }
+
+        fn unload(&self, function: &FunctionKey) -> Result<(), EngineError> {
+            Err(EngineError::NotLoaded(function.clone()))
+        }
+
+        fn submit(&self, _: ChainRequest, reply: Reply) -> InvocationId {
+            self.1.lock().expect("no panic").push(std::thread::current().id());
+            reply(Err(InvokeError::UnknownFunction));
+            InvocationId(0)
+        }
+
+        fn encodes(&self, _: &ChainRequest) -> bool {
+            self.0
+        }
+
+        fn cancel(&self, _: InvocationId) {}
+
+        fn statistics(&self) -> Vec<EngineStatistics> {
+            Vec::new()
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_that_take_long_to_encode_are_submitted_on_another_thread() {
+        for encodes in [false, true] {
+            let device = Arc::new(Device(encodes, Mutex::default()));
+            let engine: Arc<dyn Inference> = device.clone();
+            let request = ChainRequest {
+                stages: Vec::new(),
+                class: None,
+                priority: 0,
+                instance: None,
+                deadline: None,
+                times_launches: false,
+            };
+            invoke(&engine, &Permit::of_daemon(), request).await.expect_err("it has no function");
+            let is_here = device.1.lock().expect("no panic")[..] == [std::thread::current().id()];
+            assert_eq!(is_here, !encodes);
         }
     }
 }

@@ -52,6 +52,10 @@ pub const HEADERS_BYTES_MAX: u32 = 16 << 10;
 /// them is answered.
 pub const REQUESTS_PER_STREAM_MAX: usize = 64;
 
+/// Longest id of a request in bytes. Each answer has it, also that of each token of a model that
+/// generates.
+pub const REQUEST_ID_BYTES_MAX: usize = 1024;
+
 /// Most parameters of a request, of a tensor or of an output over gRPC. Known clients send a tenth
 /// of it.
 pub const PARAMETERS_MAX: usize = 256;

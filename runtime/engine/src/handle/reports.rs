@@ -4,13 +4,21 @@ use super::EngineHandle;
 use crate::config::FunctionKey;
 use crate::event::Command;
 use crate::recorder::TraceBatch;
+use crate::request::ChainRequest;
 use crate::statistics::EngineStatistics;
+use crate::strings;
 use std::sync::Arc;
 
 impl EngineHandle {
     /// Whether the constants of a function are on the device or being loaded.
     pub fn holds_constants(&self, function: &FunctionKey) -> bool {
         self.shared.find(function).is_some_and(|function| function.is_resident())
+    }
+
+    /// Whether the thread that submits a request encodes strings or computes inputs, which may take
+    /// long.
+    pub fn encodes(&self, request: &ChainRequest) -> bool {
+        strings::encodes(request, |function| self.shared.find(function))
     }
 
     /// The functions whose constants came to the device (`true`) or left it since the last call,

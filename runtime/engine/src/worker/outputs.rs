@@ -59,8 +59,9 @@ impl Worker {
             match request {
                 OutputRequest::Release(slot) => self.release_outputs(slot),
                 OutputRequest::Save(memory, then) => {
-                    if self.holdings.retained.contains_key(&memory.slot) {
-                        self.save(&memory);
+                    // Lost outputs keep their memory until the last client drops them. Otherwise that
+                    // would release it while it is retained for outputs of a later invocation.
+                    if self.holdings.retained.contains_key(&memory.slot) && self.save(&memory) {
                         self.release_outputs(memory.slot);
                     }
                     then();
@@ -81,13 +82,18 @@ impl Worker {
     pub(super) fn save_outputs(&mut self, slot: SlotId) {
         let memory = self.holdings.retained.remove(&slot).and_then(|memory| memory.upgrade());
         // Without memory, the last client has gone, and its request to release them is on its way.
-        memory.iter().for_each(|memory| self.save(memory));
+        if let Some(memory) = memory {
+            self.save(&memory);
+        }
     }
 
-    /// Copies outputs to host memory. They are lost if that fails.
-    fn save(&mut self, memory: &Retained) {
+    /// Copies outputs to host memory. They are lost if that fails. Returns whether they are saved.
+    fn save(&mut self, memory: &Retained) -> bool {
         let instance = self.holdings.kept.get(&memory.slot).filter(|_| self.lost.is_none());
-        let Some((_, instance)) = instance else { return memory.note_saved(None) };
+        let Some((_, instance)) = instance else {
+            memory.note_saved(None);
+            return false;
+        };
         let holder = instance.holder;
         let places: Vec<_> = memory.parts.iter().map(|part| (instance.at(part.offset), part.bytes)).collect();
         let read = |(at, bytes): (DeviceOffset, u64)| {
@@ -100,6 +106,8 @@ impl Worker {
         if let Some((account, _)) = holder {
             self.accounts.of(account).read_bytes += bytes;
         }
+        let is_saved = contents.is_some();
         memory.note_saved(contents);
+        is_saved
     }
 }

@@ -37,7 +37,8 @@ use atoll_core::placement::{
 use atoll_core::scaling::Decision;
 use atoll_core::{Class, DeviceId, Nanos, Tenant};
 use atoll_engine::{
-    ChainRequest, FunctionKey, FunctionName, InvocationId, InvocationResult, InvokeError, Reply, TraceBatch,
+    ChainRequest, DecodingThreads, FunctionKey, FunctionName, InvocationId, InvocationResult, InvokeError, Reply,
+    TraceBatch,
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
@@ -66,6 +67,9 @@ struct Inner {
     started: Instant,
     state: Mutex<State>,
     timer: Timer,
+    /// Threads that submit requests with strings: their engines encode these meanwhile. Other threads
+    /// must not, since one that answers is that of an engine.
+    encoding: DecodingThreads,
 }
 
 struct State {
@@ -151,7 +155,9 @@ impl Dispatcher {
             decisions: DecisionCounts::default(),
             recorder: Recorder::new(monotonic(), config.policy.name),
         };
-        let inner = Inner { members, started: Instant::now(), state: Mutex::new(state), timer: Timer::default() };
+        let (started, state, timer) = (Instant::now(), Mutex::new(state), Timer::default());
+        let inner = Inner { members, started, state, timer, encoding: DecodingThreads::default() };
+        inner.encoding.start()?;
         let dispatcher = Dispatcher(Arc::new(inner));
         dispatcher.0.timer.start(Arc::downgrade(&dispatcher.0), dispatcher.0.started)?;
         Ok(dispatcher)
@@ -347,6 +353,7 @@ impl State {
         let deadline = request
             .deadline
             .map(|after| Nanos(now.0.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX))));
+        let request = ChainRequest { class: Some(class), ..request };
         let may_retry = requests::may_retry(&request);
         self.requests.insert(id, Waiting { function, request, reply, deadline });
         let spec = RequestSpec { function, class, is_batched, arrival: now, deadline, may_retry };

@@ -2,7 +2,7 @@
 
 use super::requests::Attempt;
 use super::{Answer, Dispatcher};
-use atoll_core::DeviceId;
+use atoll_core::{Class, DeviceId};
 use atoll_engine::{ChainRequest, FunctionKey, InvocationId, Reply};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -65,14 +65,21 @@ impl Dispatcher {
             Step::Cancel { device, invocation } => self.0.member(device).cancel(invocation),
             Step::Constants { device, function, is_load: true } => self.0.member(device).preload(&function),
             Step::Constants { device, function, is_load: false } => self.0.member(device).reclaim(&function),
-            Step::Submit { attempt, request, may_move } => {
-                let dispatcher = self.clone();
-                let reply: Reply = Box::new(move |answer| dispatcher.answered(attempt, answer));
-                let invocation = self.0.submit(attempt.device, may_move, request, reply);
-                if self.lock().requests.submitted(&attempt, invocation) {
-                    self.0.member(attempt.device).cancel(invocation);
-                }
+            Step::Submit { attempt, request, may_move } if self.0.member(attempt.device).encodes(&request) => {
+                let (dispatcher, class) = (self.clone(), request.class.unwrap_or(Class::BestEffort));
+                let submit = move || dispatcher.submit_attempt(attempt, request, may_move);
+                self.0.encoding.run(class, Box::new(submit));
             }
+            Step::Submit { attempt, request, may_move } => self.submit_attempt(attempt, request, may_move),
+        }
+    }
+
+    fn submit_attempt(&self, attempt: Attempt, request: ChainRequest, may_move: bool) {
+        let dispatcher = self.clone();
+        let reply: Reply = Box::new(move |answer| dispatcher.answered(attempt, answer));
+        let invocation = self.0.submit(attempt.device, may_move, request, reply);
+        if self.lock().requests.submitted(&attempt, invocation) {
+            self.0.member(attempt.device).cancel(invocation);
         }
     }
 }

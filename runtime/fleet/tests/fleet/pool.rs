@@ -10,7 +10,7 @@ use atoll_fleet::{FleetHandle, Inference, Placing};
 use atoll_trace::{EventKind, Record};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) type Answered = mpsc::Receiver<Option<InvokeError>>;
 
@@ -54,6 +54,32 @@ fn requests_wait_for_the_device_that_is_free_first() {
         (0..2).for_each(|_| notes.iter().for_each(|notes| notes.answer(Ok(()))));
         assert!(answers.iter().all(|answered| answer(answered).is_none()), "{policy}");
     }
+}
+
+#[test]
+fn requests_with_strings_are_submitted_on_threads_of_their_own() {
+    let (fleet, notes) = pool(2, "cost");
+    load(&fleet, "f", &bundle("t", 10, 0), None).unwrap();
+    assert!(!fleet.encodes(&chain(&["f"])));
+    notes.iter().for_each(|notes| notes.encodes.store(true, SeqCst));
+    assert!(fleet.encodes(&chain(&["f"])));
+    let begin = Instant::now();
+    let wait_for = |count: usize| {
+        while held(&notes).iter().sum::<usize>() < count {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", held(&notes));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let answers: Vec<Answered> = (0..5).map(|_| submit(&fleet, chain(&["f"])).1).collect();
+    wait_for(4);
+    // This thread answers, as that of an engine does, and does not submit the one that waits.
+    notes[0].answer(Ok(()));
+    wait_for(4);
+    (0..2).for_each(|_| notes.iter().for_each(|notes| notes.answer(Ok(()))));
+    assert!(answers.iter().all(|answered| answer(answered).is_none()));
+    let submitters = notes.iter().flat_map(|notes| notes.submitters.lock().unwrap().clone());
+    let submitters: Vec<_> = submitters.collect();
+    assert!(submitters.len() == 5 && !submitters.contains(&std::thread::current().id()));
 }
 
 #[test]

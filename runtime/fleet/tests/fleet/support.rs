@@ -14,6 +14,7 @@ use atoll_kgraph::{
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 /// The calls that a fake engine received.
 #[derive(Default)]
@@ -22,6 +23,9 @@ pub(crate) struct Notes {
     pub(crate) submitted: Mutex<Vec<InvocationId>>,
     pub(crate) cancelled: Mutex<Vec<InvocationId>>,
     pub(crate) lost: AtomicBool,
+    /// Whether submitting a request takes long, and the threads that submitted requests.
+    pub(crate) encodes: AtomicBool,
+    pub(crate) submitters: Mutex<Vec<ThreadId>>,
     /// Whether loads fail.
     pub(crate) is_full: AtomicBool,
     /// Whether requests are answered with an error while they are being submitted.
@@ -194,6 +198,10 @@ impl Member for FakeEngine {
         self.take(reply, true)
     }
 
+    fn encodes(&self, _request: &ChainRequest) -> bool {
+        self.notes.encodes.load(SeqCst)
+    }
+
     fn cancel(&self, id: InvocationId) {
         self.notes.cancelled.lock().unwrap().push(id);
     }
@@ -221,6 +229,7 @@ impl FakeEngine {
     fn take(&self, reply: Reply, may_move: bool) -> InvocationId {
         let id = InvocationId(self.notes.ids.fetch_add(1, SeqCst));
         self.notes.submitted.lock().unwrap().push(id);
+        self.notes.submitters.lock().unwrap().push(std::thread::current().id());
         self.notes.is_movable.store(may_move, SeqCst);
         if self.is_lost() {
             reply(Err(InvokeError::Device("lost".into())));

@@ -4,12 +4,18 @@ fn tensor(name: &str, datatype: DataType, shape: &[i64]) -> TensorMetadata {
     TensorMetadata { name: name.into(), datatype, shape: shape.to_vec(), symbols: Vec::new() }
 }
 
+/// A symbol of no tensor, and that of the tokens.
+fn symbols() -> [SymbolSpec; 2] {
+    [SymbolSpec::new("batch_size", 1, 2), SymbolSpec::new("sequence_length", 1, 6)]
+}
+
 /// The inputs of a decoder, one of which the client fills in.
 fn inputs() -> [TensorMetadata; 4] {
+    let tokens = tensor("input_ids", DataType::Int64, &[1, -1]);
     [
         tensor("attention_mask", DataType::Int32, &[1, -1]),
         tensor("temperature", DataType::Fp32, &[1]),
-        tensor("input_ids", DataType::Int64, &[1, -1]),
+        TensorMetadata { symbols: vec![String::new(), "sequence_length".into()], ..tokens },
         tensor("position_ids", DataType::Int64, &[1, -1]),
     ]
 }
@@ -20,7 +26,7 @@ fn outputs() -> [TensorMetadata; 2] {
 
 fn decoder() -> Arc<Decoder> {
     let settings = GenerationSettings { max_tokens: NonZeroU32::new(20).unwrap(), end_token: Some(2) };
-    Arc::new(Decoder::of(settings, &inputs(), &outputs()).unwrap())
+    Arc::new(Decoder::of(settings, &inputs(), &outputs(), &symbols()).unwrap())
 }
 
 fn sent(tokens: &[i64]) -> Vec<InputTensor> {
@@ -88,6 +94,7 @@ fn mistakes_of_a_request_are_named() {
         (&[1], r#"{"max_tokens": "a"}"#, "max_tokens"),
         (&[1], r#"{"end_token": -1}"#, "end_token"),
         (&[], "{}", "one row of at least one token"),
+        (&[1; 7], "{}", "it has 7 tokens; the model takes at most 6 at once"),
     ] {
         let error = decoder().begin(sent(tokens), &parameters(json)).unwrap_err().to_string();
         assert!(error.contains(expected), "{json}: {error}");
@@ -120,8 +127,9 @@ fn a_result_without_a_largest_logit_is_an_error() {
 #[test]
 fn a_model_that_is_no_decoder_is_refused() {
     let settings = GenerationSettings { max_tokens: max_tokens_default(), end_token: None };
-    let refused =
-        |inputs: &[TensorMetadata], outputs: &[TensorMetadata]| Decoder::of(settings, inputs, outputs).unwrap_err();
+    let refused = |inputs: &[TensorMetadata], outputs: &[TensorMetadata]| {
+        Decoder::of(settings, inputs, outputs, &[]).unwrap_err()
+    };
     let error = refused(&[tensor("x", DataType::Fp32, &[4])], &outputs());
     assert!(error.contains("needs an input `input_ids`") && error.ends_with("the model has x"), "{error}");
     let mut inputs = inputs();

@@ -66,7 +66,8 @@ fn decoder(graph: &KernelGraph, settings: &Settings) -> Result<Option<Arc<Decode
         return Err("model_warmup has no samples for a model that generates; remove one of the two".into());
     }
     let tensors = |kind| tensor_metadata(graph, kind);
-    Decoder::of(generation, &tensors(BufferKind::Input), &tensors(BufferKind::Output)).map(|it| Some(Arc::new(it)))
+    let (inputs, outputs) = (tensors(BufferKind::Input), tensors(BufferKind::Output));
+    Decoder::of(generation, &inputs, &outputs, &graph.symbols).map(|it| Some(Arc::new(it)))
 }
 
 impl From<LoadError> for Failure {

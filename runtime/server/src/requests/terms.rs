@@ -1,5 +1,6 @@
 //! The parameters of an inference request, besides its tensors.
 
+use crate::limits::REQUEST_ID_BYTES_MAX;
 use crate::prices::price;
 use crate::sequences::place::Place;
 use atoll_core::graphs::Cost;
@@ -23,6 +24,7 @@ pub(crate) struct Terms {
 impl Terms {
     /// Reads the parameters of a request.
     pub(super) fn of(id: &str, parameters: &Parameters) -> Result<Terms, ProtocolError> {
+        check_id(id)?;
         let (class, priority) = class(parameters)?;
         let (deadline, sequence) = (deadline(parameters)?, Place::of(parameters)?);
         let instance = parameters.text("instance")?.map(str::to_owned);
@@ -39,6 +41,14 @@ impl Terms {
     pub(crate) fn starts_sequence(&self) -> bool {
         self.sequence.as_ref().is_some_and(Place::starts)
     }
+}
+
+fn check_id(id: &str) -> Result<(), ProtocolError> {
+    if id.len() <= REQUEST_ID_BYTES_MAX {
+        return Ok(());
+    }
+    let reason = format!("it has {} bytes; the limit is {REQUEST_ID_BYTES_MAX}", id.len());
+    Err(ProtocolError::Parameter { name: "id".into(), reason })
 }
 
 /// Service class and priority within the class. `priority` 1 is real-time; 2 and above are
@@ -105,6 +115,14 @@ mod tests {
         ] {
             assert_eq!(class(&parameters(json)).map(|(_, priority)| priority), Ok(expected), "{json}");
         }
+    }
+
+    #[test]
+    fn ids_have_a_length_that_each_answer_may_repeat() {
+        let of = |bytes: usize| Terms::of(&"x".repeat(bytes), &Parameters::default());
+        assert_eq!(of(REQUEST_ID_BYTES_MAX).map(|terms| terms.id.len()), Ok(REQUEST_ID_BYTES_MAX));
+        let refused = of(REQUEST_ID_BYTES_MAX + 1).unwrap_err().to_string();
+        assert_eq!(refused, "parameter `id`: it has 1025 bytes; the limit is 1024");
     }
 
     #[test]

@@ -162,6 +162,27 @@ fn outputs_are_lost_with_the_memory_of_their_executor() {
 }
 
 #[test]
+fn outputs_that_could_not_be_saved_are_apart_from_those_of_later_invocations() {
+    let (device, controls) = FakeDevice::new(0);
+    let engine = Engine::start(FallibleDevice::new(device), EngineConfig::default()).expect("an engine");
+    let handle = engine.handle();
+    handle.load(toy::bundle(fake::TARGET, b"fake"), options("f")).expect("a function");
+    let lost = retained(&handle, tensor(&input(100, 1)));
+    controls.lose_memory_at_read();
+    save(&lost);
+    assert!(lost.is_lost());
+
+    let later = input(100, 2);
+    let between = retained(&handle, tensor(&later));
+    let refused = run(&handle, call(StageInput::Retained(lost.clone()), &[])).expect_err("it is not the later output");
+    assert!(refused.to_string().contains("input 0 was lost"), "{refused}");
+    // Its end releases no memory of the later output, which the next invocation would overwrite.
+    drop(lost);
+    run(&handle, call(tensor(&input(100, 3)), &[])).expect("a result");
+    assert_eq!(taken(&handle, between), (twice(&later), 400));
+}
+
+#[test]
 fn outputs_are_lost_with_their_device_or_engine() {
     let setup = setup(EngineConfig::default());
     let between = retained(&setup.handle, tensor(&input(100, 1)));

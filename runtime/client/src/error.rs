@@ -34,7 +34,7 @@ pub enum ClientError {
     /// The answer has no such output.
     #[error("the answer has no output `{0}` of this kind")]
     NoOutput(String),
-    /// A request for a ring does not fit a slot, or a ticket has no request.
+    /// A request for a ring does not fit a slot, a ticket has no request, or a limit is no number.
     #[error("{0}")]
     Call(String),
     /// All slots of a ring are in use.

@@ -1,6 +1,7 @@
 //! Calls of graphs, as requests state them.
 
 use crate::call::Content;
+use crate::error::ClientError;
 use atoll_control::{Attachments, InvokeGraph};
 use atoll_core::Class;
 use std::collections::BTreeMap;
@@ -61,10 +62,10 @@ impl GraphCall {
     }
 
     /// The call as a request, with the bytes of its inputs.
-    pub(crate) fn request(&self) -> io::Result<(InvokeGraph, Attachments)> {
+    pub(crate) fn request(&self) -> Result<(InvokeGraph, Attachments), ClientError> {
         // JSON has no such numbers: the daemon would see no limit.
         if let Some(price_max) = self.price_max.filter(|units| !units.is_finite()) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the price limit is {price_max}")));
+            return Err(ClientError::Call(format!("the price limit is {price_max}, not a finite number")));
         }
         let mut attachments = Attachments::default();
         let one = |(name, content): (&String, &Content)| Ok((name.clone(), content.attach(&mut attachments)?));

@@ -131,6 +131,9 @@ impl<'a> Solver<'a> {
                 *shape = (!is_written).then_some(Shape::uniform(Level::Block));
             }
             self.propagate()?;
+            while self.begin_cycles() {
+                self.propagate()?;
+            }
             let split = self.classify_branches()?;
             let demoted = self.demote_assumed();
             if !split && !demoted {
@@ -140,6 +143,16 @@ impl<'a> Solver<'a> {
             // with the updated facts.
             self.range_steps.fill(0);
         }
+    }
+
+    /// Gives registers a shape whose values come from themselves, from the round before of a loop, and
+    /// that have no value in the first round. That one may be any, so also the same in all lanes; the
+    /// values of later rounds need not be. Returns whether there were any.
+    fn begin_cycles(&mut self) -> bool {
+        let is_without_shape = |reg: &Reg| self.mentions.is_written[*reg] && self.shapes[*reg].is_none();
+        let found: Vec<Reg> = self.live.at(ENTRY).filter(is_without_shape).collect();
+        found.iter().for_each(|&reg| self.shapes[reg] = Some(Shape::uniform(Level::Block)));
+        !found.is_empty()
     }
 
     /// Propagates shapes through instructions until nothing changes.

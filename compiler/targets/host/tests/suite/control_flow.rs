@@ -356,3 +356,33 @@ fn a_label_inside_braces_is_not_seen_from_outside() {
     let error = common::try_compile(text, "k", [32, 1, 1], common::levels()[0]).err().map(|e| e.to_string());
     assert_eq!(error.as_deref(), Some("kernel `k`, line 4: label `inside` does not exist"));
 }
+
+/// CUB's scans carry such a register from one pass to the next. Only threads read it that have written
+/// it in the same pass.
+#[test]
+fn a_register_that_has_no_value_in_the_first_round_differs_between_threads() {
+    let text = "
+.visible .entry carry(.param .u64 out)
+{
+  .reg .pred %p<4>; .reg .b32 %r<7>; .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mov.u32 %r2, 0;
+ROUND:
+  setp.eq.u32 %p1, %r1, 3;
+  selp.b32 %r3, 7, %r4, %p1;
+  setp.ne.u32 %p2, %r1, 3;
+  selp.b32 %r4, %r1, %r3, %p2;
+  add.u32 %r5, %r4, %r1;
+  add.u32 %r2, %r2, 1;
+  setp.lt.u32 %p3, %r2, 3;
+  @%p3 bra ROUND;
+  mul.wide.u32 %rd2, %r1, 4; add.u64 %rd3, %rd1, %rd2;
+  st.global.u32 [%rd3], %r5;
+  ret;
+}";
+    at_every_level(text, "carry", [64, 1, 1], |kernel| {
+        let mut out = vec![0u32; 64];
+        kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut out));
+        let wanted: Vec<u32> = (0..64).map(|thread| if thread == 3 { 10 } else { 2 * thread }).collect();
+        assert_eq!(out, wanted);
+    });
+}

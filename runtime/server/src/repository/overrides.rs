@@ -250,7 +250,7 @@ mod tests {
         for name in ["..", "a/b", "", ".hidden", "/x", "vision:toy"] {
             let overrides = of(&[("config", text("{}")), ("file:1/model.onnx", bytes("x"))]).unwrap();
             let message = overrides.source(name, None, &scratch).map(drop).unwrap_err().to_string();
-            assert!(message.contains("not a valid function name"), "{name}: {message}");
+            assert!(message.contains("not a valid name"), "{name}: {message}");
         }
         let alone = of(&[("file:1/model.onnx", bytes("x"))]).unwrap();
         let message = alone.source("m", None, &scratch).map(drop).unwrap_err().to_string();

@@ -454,8 +454,8 @@ fn cut_and_damaged_recordings_are_refused() {
     assert_eq!(Recording::read(&file[..file.len() - 16]), Err(RecordingError::Incomplete));
     assert_eq!(Recording::read(b"kg"), Err(RecordingError::NotARecording));
     let mut newer = file.clone();
-    newer[8] = 2;
-    assert_eq!(Recording::read(&newer), Err(RecordingError::Version(2)));
+    newer[8] = 3;
+    assert_eq!(Recording::read(&newer), Err(RecordingError::Version(3)));
     let mut longer = file.clone();
     longer.push(0);
     assert!(Recording::read(&longer).is_err());

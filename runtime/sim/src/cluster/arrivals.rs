@@ -1,6 +1,6 @@
 //! Generators of requests and functions for clusters.
 
-use super::{Arrival, ClusterFunction};
+use super::setup::{Arrival, ClusterFunction};
 use atoll_core::Class;
 use atoll_core::placement::{GroupId, Suits};
 use atoll_core::rng::Rng;

@@ -2,7 +2,7 @@
 
 use super::full::FullDevice;
 use super::plain::PlainDevice;
-use super::{Cluster, ClusterDevice, NodeModel};
+use super::setup::{Cluster, ClusterDevice, NodeModel};
 
 /// A device while it is in the cluster.
 pub(super) enum Device {

@@ -2,7 +2,8 @@
 //! simulated device.
 
 use super::memory::DeviceMemory;
-use super::{ClusterDevice, ClusterFunction, MemoryReport, NodeSetup};
+use super::report::MemoryReport;
+use super::setup::{ClusterDevice, ClusterFunction, NodeSetup};
 use crate::device::SimDevice;
 use crate::model::Kernel;
 use crate::node::{Kernels, Node};
@@ -243,7 +244,7 @@ impl FullDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::MemorySetup;
+    use crate::cluster::setup::MemorySetup;
     use crate::parameters::device_by_name;
     use atoll_core::placement::{DeviceKind, GroupId, Suits};
     use atoll_core::residency::{RESIDENCY_POLICY_DEFAULT, residency_policy_by_name};

@@ -4,7 +4,8 @@
 //! Constants are in host memory, and one copy after the other runs at the speed that the reload
 //! time of its function gives. Nothing that memory decisions ask for fails.
 
-use super::{ClusterDevice, ClusterFunction, MemoryReport, MemorySetup};
+use super::report::MemoryReport;
+use super::setup::{ClusterDevice, ClusterFunction, MemorySetup};
 use atoll_core::memory::{
     ALIGN, Action, ConstantSpec, Event, FunctionId, FunctionSpec, InvocationSpec, Memory, MemoryQuotas, MemorySpec,
     SetState, StageSpec, TenantBytes,

@@ -1,7 +1,7 @@
 //! The plain model of a device: constants that the daemon's residency keeps, loads one after the
 //! other, and requests that each run for their service time.
 
-use super::{ClusterDevice, ClusterFunction};
+use super::setup::{ClusterDevice, ClusterFunction};
 use atoll_core::residency::{ItemFacts, ItemId, Residency, ResidencyPolicyEntry};
 use atoll_core::{Class, Nanos};
 use std::collections::{BTreeMap, VecDeque};

@@ -1,6 +1,6 @@
 //! Results of a cluster simulation.
 
-use super::Arrival;
+use super::setup::Arrival;
 use atoll_core::Counters;
 
 /// One dispatch that led to an answer.

@@ -5,7 +5,8 @@
 //! steps, a warm one 2, a cold BERT 18. The text of the chapter states other times (5 + 5 and 10 +
 //! 20); the preset `prose` has these.
 
-use super::{Arrival, Cluster, ClusterDevice, ClusterFunction, ClusterReport, NodeModel};
+use super::report::ClusterReport;
+use super::setup::{Arrival, Cluster, ClusterDevice, ClusterFunction, NodeModel};
 use atoll_core::placement::{DeviceKind, GroupId, PlacementEntry, PoolConfig, Steal, StealMeasure, Suits, Visibility};
 use atoll_core::residency::{RESIDENCY_POLICY_DEFAULT, residency_policy_by_name};
 use atoll_core::rng::Rng;

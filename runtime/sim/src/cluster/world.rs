@@ -4,7 +4,7 @@ use super::device::Device;
 use super::full::{Over, Plan};
 use super::plain::{Accepted, PlainDevice};
 use super::report::{ClusterReport, LaunchReport, MemoryReport, Scheduled, Waits};
-use super::{Cluster, ClusterFault, FaultKind, NodeModel, NodeSetup};
+use super::setup::{Cluster, ClusterDevice, ClusterFault, FaultKind, NodeModel, NodeSetup};
 use atoll_core::placement::{
     DeviceSpec, Expected, FunctionId, FunctionSpec, Pool, PoolAction, PoolEvent, RequestEnd, RequestId, RequestSpec,
 };
@@ -110,7 +110,7 @@ impl<'a> World<'a> {
             self.add_device(0, device);
         }
         for (index, function) in self.cluster.functions.iter().enumerate() {
-            let times = |device: &super::ClusterDevice| Expected {
+            let times = |device: &ClusterDevice| Expected {
                 service: Some(Nanos(device.service_ns(function))),
                 reload: Some(Nanos(function.reload_ns)),
             };

@@ -22,7 +22,7 @@
 //! Known differences from a GPU:
 //! - One thread runs all work of a device. It interleaves the resident workgroups, a few
 //!   instructions at a time. Results are those of a GPU, times are not.
-//! - Every compute unit holds [`machine::RESIDENT`] workgroups, whatever resources they need.
+//! - Every compute unit holds `machine::RESIDENT` workgroups, whatever resources they need.
 //! - All memory of the process that the library knows has the same address for host and device. An
 //!   access to other memory faults.
 //! - There are no textures, graphs, peer access, managed memory or variables by name.

@@ -154,7 +154,9 @@ fn results_that_are_lost_with_their_executor_are_computed_again_once() -> Result
             }
             other => anyhow::bail!("after {kills} losses: {other:?}"),
         }
-        ensure!(moved(&mut connect()?, "grinds")? == (32, 0), "the second and the third stage took 16 bytes each");
+        // The second and the third stage took 16 bytes each; a late kill makes them take more.
+        let (handed_over, copied) = moved(&mut connect()?, "grinds")?;
+        ensure!(handed_over >= 32 && copied == 0, "{handed_over} bytes handed over, {copied} copied");
         let usage = connect()?.usage()?;
         ensure!(usage.rows.iter().all(|row| row.memory["invocations"].bytes == 0), "{usage:?}");
     }

@@ -118,7 +118,7 @@ fn bytes_that_are_no_session_end_it() {
     end(sessions.connect(), &[0xff; 4096], "not a session client");
     end(sessions.connect(), b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "not a session client");
     let other = Hello { version: 99, memory_bytes: 0, terms_bytes: 0 };
-    end(sessions.connect(), &other.write(), "client speaks version 99, the server 4");
+    end(sessions.connect(), &other.write(), "client speaks version 99, the server 5");
     end(sessions.greeted(), &frame(0, 0)[..FRAME_BYTES - 1], "the client left after 15 bytes");
     end(sessions.greeted(), &frame(0, u64::MAX), "the size of a message is 18446744073709551615");
     end(sessions.greeted(), &frame(0, limits::MESSAGE_BYTES_MAX), "the client left after 0 of 134217728 bytes");

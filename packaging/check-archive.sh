@@ -10,11 +10,7 @@ base=${ATOLL_CACHE:-$HOME/.cache/atoll}/debian-12
 say() { printf 'check: %s\n' "$*"; }
 
 source "$(dirname "$(realpath "$0")")/deb/bare.sh"
-bare_system "$base" ca-certificates
-
-# A writable view of it, in a mount namespace of this script.
-if [ "${ATOLL_CHECK_INSIDE:-}" != 1 ]; then exec env ATOLL_CHECK_INSIDE=1 unshare --mount --pid --fork --kill-child "$0" "$archive" "$model"; fi
-bare_view "$base"
+enter_bare_view "$base" "$archive" "$model"
 mkdir "$root/opt/atoll"
 tar --extract --xz --file "$archive" --directory "$root/opt/atoll" --strip-components=1
 ! inside dpkg --list 'libllvm*' 2>/dev/null | grep -q '^ii' || { say "the system has LLVM"; exit 1; }

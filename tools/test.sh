@@ -17,6 +17,7 @@ step() { printf '\n== %s\n' "$*"; }
 lint_while_building() {
     RUSTC_WORKSPACE_WRAPPER=clippy-driver
     RUSTDOC=$PWD/tools/rustdoc.sh
+    # As `cargo clippy -- -D warnings` passes them on: each ends with this word.
     CLIPPY_ARGS=$(printf '%s__CLIPPY_HACKERY__' -D warnings)
     export RUSTC_WORKSPACE_WRAPPER RUSTDOC CLIPPY_ARGS
 }

@@ -1,4 +1,4 @@
-# For scripts that work in a bare Debian 12 (check.sh, ../container/check.sh, tests/vm/service.sh), which source it. Needs root and debootstrap.
+# For scripts that work in a bare Debian 12 (check.sh, ../check-archive.sh, ../container/check.sh, tests/vm/service.sh), which source it. Needs root and debootstrap.
 
 # bare_system FOLDER PACKAGES: makes the system in the folder, once.
 bare_system() {
@@ -25,6 +25,16 @@ bare_view() {
     # The same mirrors as this machine, with security updates, which have LLVM.
     rm -rf "$root/etc/apt/sources.list.d" && mkdir "$root/etc/apt/sources.list.d"
     cp -r /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/apt.conf.d "$root/etc/apt/" 2>/dev/null || true
+}
+
+# enter_bare_view FOLDER ARGUMENTS: starts this script again, with the arguments, in a mount namespace of its own, and
+# makes a writable view of the system in the folder there.
+enter_bare_view() {
+    local system=$1
+    shift
+    bare_system "$system" ca-certificates
+    if [ "${ATOLL_CHECK_INSIDE:-}" != 1 ]; then exec env ATOLL_CHECK_INSIDE=1 unshare --mount --pid --fork --kill-child "$0" "$@"; fi
+    bare_view "$system"
 }
 
 # Runs a command in the view.

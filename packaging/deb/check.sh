@@ -9,11 +9,7 @@ base=${ATOLL_CACHE:-$HOME/.cache/atoll}/debian-12
 say() { printf 'check: %s\n' "$*"; }
 
 source "$(dirname "$(realpath "$0")")/bare.sh"
-bare_system "$base" ca-certificates
-
-# A writable view of it, in a mount namespace of this script.
-if [ "${ATOLL_CHECK_INSIDE:-}" != 1 ]; then exec env ATOLL_CHECK_INSIDE=1 unshare --mount --pid --fork --kill-child "$0" "$package" "$model"; fi
-bare_view "$base"
+enter_bare_view "$base" "$package" "$model"
 mkdir "$root/package" && cp "$package" "$root/package/atoll.deb" && cp "$model" "$root/package/model.onnx"
 files() { (cd "$root" && find . -xdev -name '*atoll*' -not -path './proc/*' -not -path './dev/*' | sort); }
 

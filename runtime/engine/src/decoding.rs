@@ -13,7 +13,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// A thread for each class that does jobs in their order. So real-time requests do not wait for
 /// best-effort ones.
 #[derive(Debug, Default)]
-pub struct DecodingThreads(Mutex<State>);
+pub struct StringThreads(Mutex<State>);
 
 #[derive(Debug, Default)]
 enum State {
@@ -49,7 +49,7 @@ impl Lane {
     }
 }
 
-impl DecodingThreads {
+impl StringThreads {
     /// Starts the threads, unless they run or were stopped.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread::ThreadId;
 
-    fn thread_of_a_job(decoding: &DecodingThreads) -> ThreadId {
+    fn thread_of_a_job(decoding: &StringThreads) -> ThreadId {
         let (send, ran) = channel();
         decoding
             .run(Class::BestEffort, Box::new(move || send.send(std::thread::current().id()).expect("the test waits")));
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn jobs_run_on_the_threads_while_they_run() {
-        let (decoding, own) = (DecodingThreads::default(), std::thread::current().id());
+        let (decoding, own) = (StringThreads::default(), std::thread::current().id());
         assert_eq!(thread_of_a_job(&decoding), own);
         decoding.start().expect("threads");
         let other = thread_of_a_job(&decoding);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn stopping_waits_for_all_jobs() {
-        let decoding = DecodingThreads::default();
+        let decoding = StringThreads::default();
         decoding.start().expect("threads");
         let (send, ran) = channel();
         for job in 0..100 {
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn real_time_answers_do_not_wait_for_best_effort_ones() {
-        let decoding = DecodingThreads::default();
+        let decoding = StringThreads::default();
         decoding.start().expect("threads");
         let (release, held) = channel::<()>();
         decoding.run(Class::BestEffort, Box::new(move || held.recv().unwrap_or_default()));

@@ -78,7 +78,7 @@ pub use atoll_device::{
 pub use atoll_trace::FunctionName;
 pub use config::{BatchingOptions, EngineConfig, FunctionInfo, FunctionKey, FunctionOptions};
 pub use cores::{CoreShare, CoreUse};
-pub use decoding::DecodingThreads;
+pub use decoding::StringThreads;
 pub use error::{EngineError, InvokeError};
 pub use flush::{FlushRequest, FlushWork};
 pub use handle::{Engine, EngineHandle};

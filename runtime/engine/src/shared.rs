@@ -1,7 +1,7 @@
 //! State shared by the engine's thread and its clients' threads.
 
 use crate::config::FunctionKey;
-use crate::decoding::DecodingThreads;
+use crate::decoding::StringThreads;
 use crate::doorbell::Doorbell;
 use crate::event::Command;
 use crate::function::Function;
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) outputs: Arc<OutputRequests>,
     pub(crate) sessions: Sessions,
     /// Runs if a function with strings was loaded.
-    pub(crate) decoding: Arc<DecodingThreads>,
+    pub(crate) decoding: Arc<StringThreads>,
 }
 
 /// The receiving ends of the command channels.

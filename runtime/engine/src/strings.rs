@@ -4,7 +4,7 @@
 //! numbers like any other.
 
 use crate::config::FunctionKey;
-use crate::decoding::DecodingThreads;
+use crate::decoding::StringThreads;
 use crate::error::InvokeError;
 use crate::function::Function;
 use crate::request::{ChainRequest, InputTensor, InvocationResult, Reply, StageInput, StageRequest};
@@ -118,7 +118,7 @@ fn given(input: &StageInput) -> GivenCodes<'_> {
 
 impl StringOutputs {
     /// A reply that gets strings instead of their codes.
-    pub(crate) fn decoding(self, reply: Reply, threads: Arc<DecodingThreads>) -> Reply {
+    pub(crate) fn decoding(self, reply: Reply, threads: Arc<StringThreads>) -> Reply {
         Box::new(move |answer| match answer {
             Ok(result) if self.is_small(&result) => reply(self.decode(result)),
             Ok(result) => threads.run(self.class, Box::new(move || reply(self.decode(result)))),

@@ -37,7 +37,7 @@ use atoll_core::placement::{
 use atoll_core::scaling::Decision;
 use atoll_core::{Class, DeviceId, Nanos, Tenant};
 use atoll_engine::{
-    ChainRequest, DecodingThreads, FunctionKey, FunctionName, InvocationId, InvocationResult, InvokeError, Reply,
+    ChainRequest, FunctionKey, FunctionName, InvocationId, InvocationResult, InvokeError, Reply, StringThreads,
     TraceBatch,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -69,7 +69,7 @@ struct Inner {
     timer: Timer,
     /// Threads that submit requests with strings: their engines encode these meanwhile. Other threads
     /// must not, since one that answers is that of an engine.
-    encoding: DecodingThreads,
+    encoding: StringThreads,
 }
 
 struct State {
@@ -156,7 +156,7 @@ impl Dispatcher {
             recorder: Recorder::new(monotonic(), config.policy.name),
         };
         let (started, state, timer) = (Instant::now(), Mutex::new(state), Timer::default());
-        let inner = Inner { members, started, state, timer, encoding: DecodingThreads::default() };
+        let inner = Inner { members, started, state, timer, encoding: StringThreads::default() };
         inner.encoding.start()?;
         let dispatcher = Dispatcher(Arc::new(inner));
         dispatcher.0.timer.start(Arc::downgrade(&dispatcher.0), dispatcher.0.started)?;
